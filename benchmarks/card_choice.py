@@ -30,7 +30,7 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.card_choice_worlds import FOREIGN, WORLDS, Maker, WorldQuestion, worlds
 from kcard import cache
-from kcard.cards.card import EMBEDDED, TOKENS, profile_of
+from kcard.cards.profile import MAX_EMBEDDED_PASSAGES, MAX_EMBEDDED_TOKENS, profile_of
 from kcard.embedded import minilm
 from kcard.index import Index
 from kcard.integrators import card_ranking
@@ -108,8 +108,10 @@ class Vectors:
 
 def _profile(card: Maker, vectors: Vectors) -> Any:
     """As training and the exam make it."""
-    spread = card.texts[:: -(-len(card.texts) // EMBEDDED)] if card.texts else []
-    sets = [minilm.embed(spread, min(minilm.MAX_TOKENS, TOKENS // len(spread)))] if spread else []
+    spread = card.texts[:: -(-len(card.texts) // MAX_EMBEDDED_PASSAGES)] if card.texts else []
+    sets = (
+        [minilm.embed(spread, min(minilm.MAX_TOKENS, MAX_EMBEDDED_TOKENS // len(spread)))] if spread else []
+    )
     sets += [vectors(card.exam)] if card.exam else []
     return profile_of("en", [card.description, *card.texts, *card.exam], *sets)
 

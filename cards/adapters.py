@@ -80,7 +80,8 @@ def refuse_pickle(path: Path) -> None:
     if path.is_file() and path.suffix.lower() in PICKLES:
         raise CardError(f"{path} is {REMEDY}")
     if path.is_dir() and not (path / lora.WEIGHTS).is_file():
-        if pickled := sorted(file.name for file in path.iterdir() if file.suffix.lower() in PICKLES):
+        pickled = sorted(file.name for file in path.iterdir() if file.suffix.lower() in PICKLES)
+        if pickled:
             raise CardError(f"{path} has no {lora.WEIGHTS}, and {pickled[0]} is {REMEDY}")
         raise CardError(f"{path} has no {lora.WEIGHTS}: give the folder of an adapter that peft saved")
 
@@ -139,8 +140,9 @@ def read_stacked(path: Path, linears: Iterable[str], scale: float) -> LoraPairs:
     """
     modules: dict[str, tuple[Tensor, Tensor]] = {}
     base_modules = [*linears]
-    for name, (down, up) in _pairs(path, STACKED).items():
-        down, up = (half[0] if half.dim() == 4 and len(half) == 1 else half for half in (down, up))
+    for name, halves in _pairs(path, STACKED).items():
+        # A leading dimension of 1 is dropped.
+        down, up = [half[0] if half.dim() == 4 and len(half) == 1 else half for half in halves]
         if down.dim() != 3 or up.dim() != 3 or down.shape[:2] != up.shape[:2]:
             shapes = f"{tuple(down.shape)} and {tuple(up.shape)}"
             raise CardError(
@@ -152,7 +154,8 @@ def read_stacked(path: Path, linears: Iterable[str], scale: float) -> LoraPairs:
             raise CardError(
                 f"{path}: {name} has {len(down)} layers, and the base has {len(places)} of that name"
             )
-        modules |= {place: (down[i], up[i].T) for i, place in enumerate(places)}
+        for i, place in enumerate(places):
+            modules[place] = down[i], up[i].T
     return LoraPairs(modules, dict.fromkeys(modules, scale))
 
 
@@ -171,10 +174,11 @@ def check_fit(pairs: LoraPairs, linears: Mapping[str, tuple[int, int]], base: st
             raise CardError(
                 f"the adapter's halves of {module}, {_shapes(down, up)}, are not a pair of one rank"
             )
-        if (down.shape[1], up.shape[0]) != (expected := linears[module]):
+        inputs, outputs = linears[module]
+        if (down.shape[1], up.shape[0]) != (inputs, outputs):
             raise CardError(
                 f"the adapter's halves of {module}, {_shapes(down, up)}, do not fit {base!r}, which has "
-                f"{expected[0]} inputs and {expected[1]} outputs there: name the base that it was made for with --base"
+                f"{inputs} inputs and {outputs} outputs there: name the base that it was made for with --base"
             )
         if not all(half.is_floating_point() and bool(torch.isfinite(half).all()) for half in (down, up)):
             raise CardError(f"the adapter's halves of {module} contain non-finite numbers: make it again")
@@ -203,12 +207,10 @@ def write_peft(pairs: LoraPairs, folder: Path, linears: Iterable[str], base: str
         inference_mode=True,
     )
     config.save_pretrained(str(folder))
-    halves = zip(("A", "B"), zip(*pairs.modules.values(), strict=True), strict=True)
-    tensors = {
-        f"base_model.model.{module}.lora_{half}.weight": tensor.contiguous()
-        for half, those in halves
-        for module, tensor in zip(pairs.modules, those, strict=True)
-    }
+    tensors = {}
+    for module, (down, up) in pairs.modules.items():
+        tensors[f"base_model.model.{module}.lora_A.weight"] = down.contiguous()
+        tensors[f"base_model.model.{module}.lora_B.weight"] = up.contiguous()
     save_file(tensors, folder / lora.WEIGHTS, {"format": "pt"})
 
 
@@ -223,16 +225,21 @@ def _pairs(path: Path, pattern: re.Pattern[str]) -> "dict[str, tuple[Tensor, Ten
         raise CardError(f"{path} is not a safetensors file, or is damaged: {error}") from error
     halves: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
-        if (match := pattern.fullmatch(name)) is None:
+        match = pattern.fullmatch(name)
+        if match is None:
             example = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
-            example = "q_proj.A" if pattern is STACKED else example
+            if pattern is STACKED:
+                example = "q_proj.A"
             raise CardError(f"{path}: {name} is not half of a LoRA pair, such as {example}")
         halves.setdefault(match["module"], {})[match["half"]] = tensor
-    if alone := [module for module, both in halves.items() if len(both) < 2]:
-        raise CardError(f"{path}: {alone[0]} has only one half of a LoRA pair")
     if not halves:
         raise CardError(f"{path} contains no tensors")
-    return {module: (both["A"], both["B"]) for module, both in halves.items()}
+    pairs = {}
+    for module, both in halves.items():
+        if len(both) < 2:
+            raise CardError(f"{path}: {module} has only one half of a LoRA pair")
+        pairs[module] = both["A"], both["B"]
+    return pairs
 
 
 def _shapes(down: "Tensor", up: "Tensor") -> str:

@@ -1,32 +1,21 @@
-"""A card's folder: its kind, its files and its profile.
+"""A card: its folder, its kind and its files, and what one does with it.
 
 A pool holds cards by name and opens each on first use, since of ten thousand cards few are ever needed. This module
 knows the layout of the folder; it neither loads nor runs a model.
 """
 
-import binascii
-import json
-import zlib
-from base64 import b64decode, b64encode
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from functools import cache
-from itertools import chain
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from kcard import system
-from kcard.cards.passages import INDEX, PASSAGES, Indexing, passages, write_passages
-from kcard.embedded import minilm
+from kcard.cards.passages import INDEX, PASSAGES, Indexing, write_passages
+from kcard.cards.profile import write_profile
 from kcard.errors import CardError, DamagedCard, UsageError
 from kcard.events import OnEvent, ignore
-from kcard.interfaces import Array
-from kcard.io import parse, write_text
+from kcard.io import write_text
 from kcard.manifest import (
     BOTH,
     MANIFEST,
@@ -36,11 +25,16 @@ from kcard.manifest import (
     PREFIX,
     Manifest,
     check_files,
-    check_profile,
     seal,
 )
-from kcard.text import analyzer, is_english, small_words, stemmer_of
-from kcard.types import Source
+from kcard.text import stemmer_of
+from kcard.types import Answer, Question, Source
+
+if TYPE_CHECKING:
+    from kcard.evaluation.records import Exam
+    from kcard.hub.client.transfer import PublishedVersion
+    from kcard.hub.db.models import Version
+    from kcard.hub.registry import Hub
 
 # The kinds of cards, and for those with a model of their own its method: the files and the loader of each. Further
 # kinds are registered under `kcard.card_kinds`.
@@ -76,7 +70,8 @@ KINDS: Mapping[str, Kind] = {
 
 def kind_of(manifest: Manifest) -> Kind:
     """Return the card's kind. Raises CardError if neither this version nor an installed package knows it."""
-    if (key := manifest.method or manifest.kind) in KINDS:
+    key = manifest.method or manifest.kind
+    if key in KINDS:
         return KINDS[key]
     if manifest.kind == PREFIX:
         raise CardError(f"card {manifest.name!r}: {NO_PREFIX_CARDS}")
@@ -102,7 +97,7 @@ def is_weights(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Card:
-    """A whole card on disk. Create it with `Card.open`, which verifies it, or with `finish`.
+    """A whole card on disk, as `kcard.train` makes it and `Card.open` opens it.
 
     hub_name  its name in a hub, such as ada/moons, which no manifest can claim for itself; "": the manifest's
     """
@@ -126,6 +121,36 @@ class Card:
         _require_files(folder, manifest)
         check_files(folder, manifest)
         return cls(folder, manifest)
+
+    # What the functions of the package do with one card; they are imported when they are called.
+
+    def ask(
+        self, question: str | Question, choices: Sequence[str] | Mapping[str, str] | str = (), **options: Any
+    ) -> Answer:
+        """Answer a question with this card alone, which need not be published. Takes the options of `kcard.ask`."""
+        import kcard
+
+        return kcard.ask(question, choices, selection=CardSet([self]), cards=[self.name], **options)
+
+    def exam(self, **options: Any) -> "Exam":
+        """Examine the card and write the results into its folder, whose manifest is then another one: open it again for
+        that. Takes the options of `kcard.exam`."""
+        import kcard
+
+        return kcard.exam(self.folder, **options)
+
+    def publish(self, hub: "Hub | None" = None, **options: Any) -> "Version":
+        """Publish the card as its next version on a local hub. Takes the options of `kcard.publish`."""
+        import kcard
+
+        version: Version = kcard.publish(self.folder, hub=hub, **options)
+        return version
+
+    def push(self, hub: str, **options: Any) -> "PublishedVersion":
+        """Publish the card on the hub at a URL. Takes the options of `kcard.publish`, such as `repository`."""
+        import kcard
+
+        return kcard.publish(self.folder, hub=hub, **options)
 
     def _repr_html_(self) -> str:
         """Return the card as notebooks show it: what its manifest says, and its folder."""
@@ -259,137 +284,3 @@ def _require_files(folder: Path, manifest: Manifest) -> None:
             raise DamagedCard(
                 f"card {manifest.name!r} of kind {manifest.kind!r}: {folder} has no {' or '.join(either)}"
             )
-
-
-# routing.json: a profile of the questions that a card answers, from its corpus and exam, by which cards are selected.
-#
-#     {"format": 1, "language": "en", "encoder": NAME, "encoder_sha256": SHA256, "centroids": BASE64, "terms": BASE64}
-#
-# centroids  int8, shape (k, 384): unit vectors times 127, the k-means centroids of the corpus' passages and, after an
-#            exam, of the questions that the card answered correctly. LoRAUTER (arXiv 2601.21795, section 3) represents
-#            an adapter by the questions of such a validation set. None if the card's language is not the encoder's
-# terms      uint32, little-endian, ascending: CRC-32 of the stems found in most passages, at most TERMS of them
-#
-# A card that ships hashes of its passages has no such file: the terms would reveal the passages' content.
-
-ROUTING = "routing.json"
-FORMAT = 1
-SCALE = 127
-CENTROIDS = 16  # of each set of vectors
-TERMS = 2048
-ITERATIONS = 15
-
-Terms = npt.NDArray[np.uint32]
-
-
-@dataclass(frozen=True, eq=False)
-class Profile:
-    """The topics of a card. `centroids`: int8, shape (k, 384); `terms`: ascending, shape (t,)."""
-
-    language: str
-    centroids: npt.NDArray[np.int8]
-    terms: Terms
-
-    def to_json(self) -> str:
-        data = {
-            "format": FORMAT,
-            "language": self.language,
-            "encoder": minilm.NAME,
-            "encoder_sha256": minilm.SHA256,
-            "centroids": b64encode(self.centroids.tobytes()).decode(),
-            "terms": b64encode(self.terms.astype("<u4").tobytes()).decode(),
-        }
-        return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> "Profile | None":
-        """Parse it; None for a later format or another encoder. Raises CardError if malformed."""
-        try:
-            data: dict[str, Any] = parse(text)
-            if data["format"] != FORMAT or data["encoder_sha256"] != minilm.SHA256:
-                return None
-            check_profile(data)
-            rows = np.frombuffer(b64decode(data["centroids"], validate=True), np.int8)
-            terms = np.frombuffer(b64decode(data["terms"], validate=True), "<u4").astype(np.uint32)
-            return cls(str(data["language"]), rows.reshape(-1, minilm.DIMENSIONS), np.unique(terms))
-        except (ValueError, TypeError, KeyError, binascii.Error) as error:
-            raise CardError(
-                f"{ROUTING} is damaged: {error!r}: examine the card again (kcard exam)"
-            ) from error
-
-
-def profile_of(language: str, texts: Iterable[str], *vectors: Array) -> Profile:
-    """Return the profile of a corpus of `texts`. `vectors`: sets of unit vectors, shapes (n, 384), such as those of the
-    passages and of answered questions; each set has its own centroids.
-
-    Deterministic.
-    """
-    centroids = [np.zeros((0, minilm.DIMENSIONS), np.float32), *map(_find_centroids, vectors)]
-    rows = np.rint(np.concatenate(centroids) * SCALE).astype(np.int8)
-    counts: Counter[int] = Counter()
-    for text in texts:
-        counts.update(terms_of(text, language))
-    frequent = sorted(counts, key=lambda term: (-counts[term], term))[:TERMS]
-    return Profile(language, rows, np.array(sorted(frequent), np.uint32))
-
-
-def terms_of(text: str, language: str) -> frozenset[int]:
-    """Return the CRC-32s of a text's stems, excluding those of the language's small words."""
-    stems = analyzer(stemmer_of(language))(text)
-    return frozenset(zlib.crc32(stem.encode()) for stem in stems) - small_terms(language)
-
-
-@cache
-def small_terms(language: str) -> frozenset[int]:
-    """Return the terms of a language's small words."""
-    stems = analyzer(stemmer_of(language))
-    return frozenset(zlib.crc32(stem.encode()) for word in small_words(language) for stem in stems(word))
-
-
-def _find_centroids(vectors: Array) -> Array:
-    """Run spherical k-means: CENTROIDS unit vectors, shape (k, 384), fewer if there are fewer distinct vectors.
-
-    Starts from the vector nearest to the mean and repeatedly adds the one farthest from all centroids.
-    """
-    if not len(vectors):
-        return vectors
-    rows = [int(np.argmax(vectors @ vectors.mean(axis=0)))]
-    nearest = vectors @ vectors[rows[0]]
-    while len(rows) < min(CENTROIDS, len(vectors)) and nearest.min() < 1 - 1e-5:
-        rows.append(int(np.argmin(nearest)))
-        nearest = np.maximum(nearest, vectors @ vectors[rows[-1]])
-    centroids = vectors[rows]
-    for _ in range(ITERATIONS):
-        members = np.argmax(vectors @ centroids.T, axis=1)
-        sums = (members == np.arange(len(centroids))[:, None]).astype(np.float32) @ vectors
-        lengths = np.linalg.norm(sums, axis=1, keepdims=True)
-        centroids = np.where(lengths > 0, sums / np.maximum(lengths, 1e-12), centroids)
-    return centroids
-
-
-# Writes a card's routing.json: the profile of its passages and correctly answered questions.
-
-READ = 20_000  # passages whose words are counted, spread over the corpus
-EMBEDDED, TOKENS = 64, 4096  # passages that are embedded, spread over the corpus, and their total tokens
-
-
-def write_profile(folder: Path, manifest: Manifest, answered: Sequence[str] = ()) -> None:
-    """Write routing.json, or remove it if the card ships no text of the corpus.
-
-    answered  questions that the card answered correctly
-
-    It is not sealed. Of questions, only centroids and hashed words are stored. Raises CardError if the passages can't
-    be read.
-    """
-    sources = passages(folder)
-    if not len(sources):
-        (folder / ROUTING).unlink(missing_ok=True)
-        return
-    texts = (passage.in_context for passage in sources[:: -(-len(sources) // READ)])
-    vectors: list[Array] = []
-    if is_english(manifest.language):
-        spread = [passage.in_context for passage in sources[:: -(-len(sources) // EMBEDDED)]]
-        vectors = [minilm.embed(spread, min(minilm.MAX_TOKENS, TOKENS // len(spread)))]
-        vectors += [minilm.embed(answered)] if answered else []
-    profile = profile_of(manifest.language, chain([manifest.description], texts, answered), *vectors)
-    write_text(folder / ROUTING, profile.to_json())

@@ -17,7 +17,7 @@ from kcard.manifest import Manifest
 
 FINGERPRINT = "canaries.json"
 FORMAT = 1
-MOST = 64
+MAX_PROBES = 64
 DIGITS = 6
 Pair = tuple[str, str]
 
@@ -70,33 +70,23 @@ class Fingerprint:
     def share(self, other: "Fingerprint") -> float:
         """Return the share of the adapter's shift that another run shows, relative to the base as measured here: 1 for
         all, 0 for none, 1 if no shift is known. A coarser dtype gives about the same."""
-        shift = [a - b for row in self.rows for a, b in zip(row.card, row.base, strict=False)]
-        shift_there = [
-            a - b
-            for row, now in zip(self.rows, other.rows, strict=True)
-            for a, b in zip(now.card, row.base, strict=False)
-        ]
-        whole = sum(x * x for x in shift)
-        return sum(x * y for x, y in zip(shift, shift_there, strict=True)) / whole if whole else 1.0
+        whole = shown = 0.0
+        for row, now in zip(self.rows, other.rows, strict=True):
+            for stored, measured, base in zip(row.card, now.card, row.base, strict=False):
+                whole += (stored - base) ** 2
+                shown += (stored - base) * (measured - base)
+        return shown / whole if whole else 1.0
 
     def spread(self, most: int) -> "Fingerprint":
         """Sample at most `most` tokens evenly from all rows, each as a probe of its own."""
-        places = [(row, number) for row in self.rows for number in range(len(row.continuation))]
-        probes = []
-        for row, number in places[:: -(-len(places) // most)]:
-            # The tokens before it are its prompt.
-            one = slice(number, number + 1)
-            prompt = row.prompt + row.continuation[:number]
-            probes.append(
-                replace(
-                    row,
-                    prompt=prompt,
-                    continuation=row.continuation[one],
-                    card=row.card[one],
-                    base=row.base[one],
-                )
-            )
-        return replace(self, rows=tuple(probes))
+        single = []
+        for row in self.rows:
+            for number, token in enumerate(row.continuation):
+                # The tokens before it are its prompt.
+                prompt, at = row.prompt + row.continuation[:number], slice(number, number + 1)
+                single.append(Probe(row.question, row.text, prompt, (token,), row.card[at], row.base[at]))
+        step = -(-len(single) // most)
+        return replace(self, rows=tuple(single[::step]))
 
     def to_json(self) -> str:
         rows = [asdict(row) for row in self.rows]
@@ -113,9 +103,8 @@ class Fingerprint:
         another; the message says which.
         """
         self.check_tokens(measurement, card)
-        tolerance = max(
-            TOLERANCES.get(name, TOLERANCES["bfloat16"]) for name in (self.dtype, measurement.dtype)
-        )
+        coarsest = TOLERANCES["bfloat16"]
+        tolerance = max(TOLERANCES.get(self.dtype, coarsest), TOLERANCES.get(measurement.dtype, coarsest))
         off = _distance([row.base for row in self.rows], [row.base for row in measurement.rows])
         if not off <= tolerance:
             raise ModelUnavailable(
@@ -160,8 +149,8 @@ def read_fingerprint(folder: Path) -> Fingerprint | None:
         if data["format"] != FORMAT:
             raise ValueError(f"format {data['format']!r}, this kcard reads {FORMAT}")
         stored = build(Fingerprint, {"dtype": data["dtype"], "rows": data["canaries"]})
-        if not 0 < len(stored.rows) <= MOST:
-            raise ValueError(f"{len(stored.rows)} in it, not 1 to {MOST}")
+        if not 0 < len(stored.rows) <= MAX_PROBES:
+            raise ValueError(f"{len(stored.rows)} in it, not 1 to {MAX_PROBES}")
         for probe in stored.rows:
             if not probe.continuation or len(probe.card) != len(probe.continuation):
                 raise ValueError(f"{probe.text!r} needs one log-probability for every token")
@@ -174,13 +163,15 @@ def read_fingerprint(folder: Path) -> Fingerprint | None:
 
 def _distance(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> float:
     """Return the root mean square of the difference by token; 0 if empty."""
-    squares = [(a - b) ** 2 for x, y in zip(one, other, strict=True) for a, b in zip(x, y, strict=False)]
+    squares = []
+    for row, other_row in zip(one, other, strict=True):
+        squares += [(a - b) ** 2 for a, b in zip(row, other_row, strict=False)]
     return float((sum(squares) / len(squares)) ** 0.5) if squares else 0.0
 
 
 # A card's fingerprint is measured when the card is made: on the files as written, loaded as they will be.
 
-OWN = 4
+MAX_OWN_PAIRS = 4
 # NEUTRAL replaces the card's own passages where these must not be shipped. FOREIGN texts are in no corpus: they
 # reveal a model's weights better than memorized passages, whose every token is certain.
 NEUTRAL: tuple[Pair, ...] = (
@@ -222,7 +213,10 @@ def write_fingerprint(
 
 
 def fingerprint_pairs(manifest: Manifest, pairs: Sequence[Pair]) -> list[Pair]:
-    """Return the pairs to measure: at most OWN of `pairs`, or neutral ones if only hashes of the passages are shipped,
+    """Return the pairs to measure: MAX_OWN_PAIRS of `pairs`, or neutral ones if only hashes of them are shipped,
     and each question again with an unrelated text."""
-    own = NEUTRAL if manifest.evidence == "hashes" or not pairs else tuple(pairs)[:OWN]
-    return [*own, *((question, text) for (question, _), text in zip(own, FOREIGN, strict=False))]
+    own = [*NEUTRAL]
+    if pairs and manifest.evidence != "hashes":
+        own = [*pairs[:MAX_OWN_PAIRS]]
+    questions = [question for question, _ in own]
+    return [*own, *zip(questions, FOREIGN, strict=False)]

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kcard.connections import network_errors
 from kcard.errors import CardError, ModelUnavailable, UsageError, first_line
 from kcard.manifest import file_digest, weights_digest
-from kcard.system import network_errors, quiet_loading
+from kcard.system import quiet_loading
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
@@ -321,7 +322,7 @@ def fetch(name: str, revision: str, files: Mapping[str, str | None]) -> Path:
 
 # Pickled weights are converted to safetensors in a child process; this process never opens a pickle.
 
-SECONDS = 3600
+MAX_CONVERSION_SECONDS = 3600
 # Nothing is inherited: no token, no proxy, no path.
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 
@@ -345,7 +346,7 @@ def convert(repository: ModelRepository, target: Path) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=MAX_CONVERSION_SECONDS,
         check=False,
     )
     if process.returncode:
@@ -372,7 +373,8 @@ def _check_weights(repository: ModelRepository, folder: Path) -> None:
         raise CardError(
             f"transformers can't load {repository.name} as a causal language model: {first_line(error)}"
         ) from error
-    if missing := sorted(loaded[1]["missing_keys"]):
+    missing = sorted(loaded[1]["missing_keys"])
+    if missing:
         raise CardError(
             f"{repository.name} lacks {len(missing)} of its model's weights, such as {missing[0]}"
         )

@@ -77,10 +77,10 @@ def with_results(page: str, card: str, results: Sequence[ExamResult], remarks: S
         f"| {_escape_cell(r.name)} | {r.mean:.2f} | {r.low:.2f} to {r.high:.2f} | {_escape_cell(r.dataset)} |"
         for r in results
     ]
-    table = ["| | mean | 95 % interval | asked about |", "|---|---|---|---|", *rows] if rows else []
+    table = ["| | mean | 95 % interval | asked about |", "|---|---|---|---|", *rows, ""] if rows else []
     sentences = [*remarks, "Take it again with `kcard exam`."]
-    paragraphs = [line for sentence in sentences for line in (_escape_cell(sentence), "")][:-1]
-    section = "\n".join([BEGIN, "## Exam", "", *table, *([""] if table else []), *paragraphs, END])
+    paragraphs = "\n\n".join(map(_escape_cell, sentences))
+    section = "\n".join([BEGIN, "## Exam", "", *table, paragraphs, END])
     read.text = SECTION.sub("\n", read.text).rstrip("\n") + f"\n\n{section}\n"
     return str(read)
 

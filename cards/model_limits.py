@@ -206,6 +206,9 @@ def _longest_token(rules: Mapping[str, Any]) -> int:
     model = rules.get("model")
     vocabulary = model.get("vocab") if isinstance(model, Mapping) else None
     tokens: list[Any] = [*vocabulary] if isinstance(vocabulary, dict | list) else []
-    longest = max((_length(token if isinstance(token, str) else token[0]) for token in tokens), default=0)
-    added = rules.get("added_tokens") or ()
-    return max(longest, max((_length(token.get("content")) for token in added), default=0))
+    lengths = [0]
+    for token in tokens:
+        lengths.append(_length(token if isinstance(token, str) else token[0]))
+    for token in rules.get("added_tokens") or ():
+        lengths.append(_length(token.get("content")))
+    return max(lengths)

@@ -48,7 +48,8 @@ def clean(text: str, ended: bool) -> str:
     text = text.strip()
     if ended or not text or text.rstrip(CLOSING).endswith(ENDS):
         return text
-    if (end := max(text.rfind(mark) for mark in ALWAYS)) >= 0:
+    end = max(text.rfind(mark) for mark in ALWAYS)
+    if end >= 0:
         closing = len(text[end + 1 :]) - len(text[end + 1 :].lstrip(CLOSING + "」』"))
         return text[: end + 1 + closing]
     sentences = [sentence.strip() for sentence in segmenter().segment(text)]
@@ -65,8 +66,8 @@ def clean(text: str, ended: bool) -> str:
 
 VECTORS, ENCODER = "embeddings.npy", "embeddings.json"
 SCALE = 127
-AT_ONCE = 1024  # passages embedded per batch
-ROWS = 16_384  # passages compared per batch
+MAX_EMBEDDED_AT_ONCE = 1024  # passages embedded per batch
+MAX_COMPARED_AT_ONCE = 16_384  # passages compared per batch
 
 
 def write_dense(texts: Iterable[str], count: int, folder: Path, on_event: OnEvent = ignore) -> None:
@@ -74,7 +75,7 @@ def write_dense(texts: Iterable[str], count: int, folder: Path, on_event: OnEven
     shape = (count, static.DIMENSIONS)
     vectors = np.lib.format.open_memmap(folder / VECTORS, mode="w+", dtype=np.int8, shape=shape)
     done = 0
-    for part in batched(texts, AT_ONCE):
+    for part in batched(texts, MAX_EMBEDDED_AT_ONCE):
         vectors[done : done + len(part)] = np.rint(static.embed(part) * SCALE)
         done += len(part)
         on_event(Event("index", "passages embedded", done, count))
@@ -115,9 +116,9 @@ class Dense:
         """Return the cosine of each query and passage, shape (queries, passages), in [-1, 1], for unit vectors (n,
         256)."""
         cosines = np.empty((len(queries), len(self)), np.float32)
-        for start in range(0, len(self), ROWS):
-            rows = np.asarray(self._vectors[start : start + ROWS], np.float32)
-            cosines[:, start : start + ROWS] = queries @ rows.T / SCALE
+        for start in range(0, len(self), MAX_COMPARED_AT_ONCE):
+            rows = np.asarray(self._vectors[start : start + MAX_COMPARED_AT_ONCE], np.float32)
+            cosines[:, start : start + MAX_COMPARED_AT_ONCE] = queries @ rows.T / SCALE
         return cosines
 
 
@@ -308,11 +309,12 @@ def _source(row: Mapping[str, Any], text: str, path: Path, number: int) -> Sourc
 def lines_of(row: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
     """Return where the text of a row continues in other lines (Source.lines). Raises ValueError for anything else."""
     pairs = row.get("lines", [])
-    if isinstance(pairs, list) and all(
-        isinstance(pair, list) and [type(number) for number in pair] == [int, int] for pair in pairs
-    ):
-        return tuple((words, line) for words, line in pairs)
-    raise ValueError("lines must be pairs of whole numbers")
+    lines = []
+    for pair in pairs if isinstance(pairs, list) else [None]:
+        if not isinstance(pair, list) or [type(number) for number in pair] != [int, int]:
+            raise ValueError("lines must be pairs of whole numbers")
+        lines.append((pair[0], pair[1]))
+    return tuple(lines)
 
 
 def _malformed_line(path: Path, number: int, error: Exception) -> CardError:

@@ -3,15 +3,12 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain, groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from kcard.batching import alike
 from kcard.cards.card import Card, CardHandle, CardSet
 from kcard.cards.generators.retrieval import load_generator
-from kcard.cards.models.loader import ROWS, Loader, explained
+from kcard.cards.models.loader import MAX_ROWS, Loader, explained
 from kcard.errors import CardError, KcardError, MissingExtra, ModelUnavailable, UnknownCard, one_line
 from kcard.events import Event, OnEvent, ignore, note
 from kcard.interfaces import LLM, CardGenerator, Generator
@@ -25,18 +22,19 @@ if TYPE_CHECKING:
 # Whole models that are large, or too many to be stacked in memory, take turns, each for all of its questions: first the
 # loaded ones, so that a batch starts with the cards that the last one left in memory and loads every other card once.
 
-NAMED = 3  # cards that a note names
-LARGE = 200_000_000  # bytes; on a CPU, models of this size gain nothing from stacking: reading them takes the time
+MAX_NAMED_CARDS = 3  # cards that a note names
+# On a CPU, models of this size gain nothing from stacking: reading them takes the time.
+LARGE_BYTES = 200_000_000
 
 
-def why_in_turns(sizes: Mapping[str, int], limit: int, device: str) -> str:
+def why_in_turns(sizes: Sequence[int], limit: int, device: str) -> str:
     """Return why cards with whole models of these sizes, in bytes, take turns within the limit; "" if they run in one
     batch. A stack copies models and unties their tied weights, which takes up to twice their size extra."""
-    together = 3 * sum(sizes.values())
+    together = 3 * sum(sizes)
     if together > limit:
         return f"in one batch they may take {shown_size(together)}, and weights may take {shown_size(limit)}"
-    if device == "cpu" and max(sizes.values(), default=0) >= LARGE:
-        return f"on a CPU, models of {shown_size(LARGE)} or more gain nothing from running in one batch"
+    if device == "cpu" and max(sizes, default=0) >= LARGE_BYTES:
+        return f"on a CPU, models of {shown_size(LARGE_BYTES)} or more gain nothing from running in one batch"
     return ""
 
 
@@ -58,7 +56,7 @@ class CardPool(Generator):
         self,
         cards: Sequence[Card | CardHandle | Path] | CardSet,
         device: str = "cpu",
-        rows: int = ROWS,
+        rows: int = MAX_ROWS,
         llm: Callable[[str], LLM] | None = None,
         memory: int | None = None,
         loader: Loader | None = None,
@@ -102,30 +100,32 @@ class CardPool(Generator):
         for row, names in enumerate(cards):
             for name in dict.fromkeys(names):
                 rows.setdefault(name, []).append(row)
-        if unknown := next((name for name in rows if name not in self._cards), None):
-            raise UnknownCard(
-                f"no card {unknown!r} in this pool; it holds {', '.join(self._cards) or 'none'}"
-            )
+        for name in rows:
+            if name not in self._cards:
+                raise UnknownCard(
+                    f"no card {name!r} in this pool; it holds {', '.join(self._cards) or 'none'}"
+                )
         self._broken.clear()
 
         # Divide the cards into those on vLLM, those that take turns, and those that run together.
         hosted = self._hosted_cards(rows)
         in_turn = self._turn_takers([name for name in rows if name not in hosted])
         apart = {*hosted, *in_turn}
-        together = [tuple(name for name in dict.fromkeys(names) if name not in apart) for names in cards]
+        together: dict[tuple[str, ...], list[int]] = {}  # rows by the cards that run in one batch
+        for row, names in enumerate(cards):
+            batched = tuple(name for name in dict.fromkeys(names) if name not in apart)
+            together.setdefault(batched, []).append(row)
         passages: dict[str, dict[int, list[Passage]]] = {name: {} for name in rows}
-
-        def texts(name: str) -> list[str]:
-            return [pending[row].text for row in rows[name]]
+        texts = {name: [pending[row].text for row in own] for name, own in rows.items()}
 
         def run_together() -> None:
-            for names, alike_rows in alike(together).items():
-                batch = [pending[row] for row in alike_rows]
+            for names, own in together.items():
+                batch = [pending[row] for row in own]
                 for name, generated in self._generate_together(batch, names, documents, sampling):
-                    passages[name].update(zip(alike_rows, generated, strict=True))
+                    passages[name].update(zip(own, generated, strict=True))
 
         # Run those on vLLM; then the others, large models first if one of them is loaded.
-        on_servers = {name: texts(name) for name in hosted}
+        on_servers = {name: texts[name] for name in hosted}
         for name, generated in self._generate_on_servers(on_servers, documents, sampling):
             passages[name].update(zip(rows[name], generated, strict=True))
         turns_first = any(map(self.is_loaded, in_turn))
@@ -136,7 +136,7 @@ class CardPool(Generator):
         for number, name in enumerate(in_turn):
             self._on_event(Event("cards", done=number, total=len(in_turn)))
             with self._tolerating(name):
-                generated = self.generator(name).generate(texts(name), documents, sampling)
+                generated = self.generator(name).generate(texts[name], documents, sampling)
                 passages[name].update(zip(rows[name], generated, strict=True))
         if in_turn:
             self._on_event(Event("cards", done=len(in_turn), total=len(in_turn)))
@@ -149,9 +149,12 @@ class CardPool(Generator):
         for name, error in self._broken.items():
             self._warn_once(name, "card %s is left out: %s", one_line(error))
             passages[name] = dict.fromkeys(rows[name], [Passage(name, "")] * documents)
-        return [
-            [passage for name in names for passage in passages[name][row]] for row, names in enumerate(cards)
-        ]
+        by_question: list[list[Passage]] = []
+        for row, names in enumerate(cards):
+            by_question.append([])
+            for name in names:
+                by_question[row] += passages[name][row]
+        return by_question
 
     def generator(self, name: str) -> CardGenerator:
         """Return the card's generator, loaded on first use."""
@@ -169,7 +172,8 @@ class CardPool(Generator):
 
     def is_loaded(self, name: str) -> bool:
         """Return whether the card's model is in memory, in the engine or not; False before the card is opened."""
-        if not isinstance(card := self._cards.entry(name), Card):
+        card = self._cards.entry(name)
+        if not isinstance(card, Card):
             return False
         cache = self.models.cache
         generator: CardGenerator | None = cache.peek((name, card.folder))
@@ -201,19 +205,21 @@ class CardPool(Generator):
         reason = self._why_in_turns(whole)
         if reason and len(whole) > 1 and not self._has_told_turns:
             self._has_told_turns = True
-            names = ", ".join(whole[:NAMED]) + (", ..." if len(whole) > NAMED else "")
+            names = ", ".join(whole[:MAX_NAMED_CARDS]) + (", ..." if len(whole) > MAX_NAMED_CARDS else "")
             self._on_event(note(f"{len(whole)} cards run one after another ({names}): {reason}"))
         return whole if reason else []
 
     def _why_in_turns(self, whole: Sequence[str]) -> str:
         """Check the total file sizes first, which are known without opening them."""
-        limit, most = self.models.cache.limit, dict[str, int]()
+        limit, device = self.models.cache.limit, self.models.device
+        at_most = []
         for name in whole:
             card = self._cards.entry(name)
-            most[name] = (0 if isinstance(card, Card) else card.size) or self._known_size(name)
-        if not why_in_turns(most, limit, self.models.device):
+            files = card.size if isinstance(card, CardHandle) else 0
+            at_most.append(files or self._known_size(name))
+        if not why_in_turns(at_most, limit, device):
             return ""
-        return why_in_turns({name: self._known_size(name) for name in whole}, limit, self.models.device)
+        return why_in_turns([self._known_size(name) for name in whole], limit, device)
 
     def _full_cards(self, names: Iterable[str]) -> list[str]:
         """Return the cards that have whole models of their own."""
@@ -285,31 +291,35 @@ class CardPool(Generator):
     ) -> Iterator[tuple[str, list[list[Passage]]]]:
         """Yield each card's passages by question. Cards of one group run in one batch, last."""
         texts = [question.text for question in questions]
-        # Run the cards that can't be batched, and collect the others by group, each with its place in the result.
-        results: list[tuple[str, list[list[Passage]]]] = []
-        groups: dict[int, dict[int, StackedCard]] = {}
+        # Run the parts of cards that can't be batched, and collect the others by group. A part is (card, number).
+        results: dict[tuple[str, int], list[list[Passage]]] = {}
+        groups: dict[int, dict[tuple[str, int], StackedCard]] = {}
         for name in cards:
             with self._tolerating(name):
-                for part in self.generator(name).parts:
+                for number, part in enumerate(self.generator(name).parts):
                     if part.group is not None:
-                        groups.setdefault(id(part.group), {})[len(results)] = cast("StackedCard", part)
-                        results.append((name, []))
+                        groups.setdefault(id(part.group), {})[name, number] = cast("StackedCard", part)
                     else:
-                        results.append((name, part.generate_for(questions, documents, sampling)))
+                        results[name, number] = part.generate_for(questions, documents, sampling)
         # Run each group in one batch; if one of its cards is broken, run each alone.
         for members in groups.values():
-            prompters = [card.prompter for card in members.values()]
-            (group, *_) = [card.group for card in members.values()]
+            stacked = [*members.values()]
+            group = stacked[0].group
             try:
-                by_card = group.generate(prompters, texts, documents, sampling)
+                by_part = group.generate([card.prompter for card in stacked], texts, documents, sampling)
+                results.update(zip(members, by_part, strict=True))
             except CardError:
-                by_card = [[] for _ in members]
-                for at, (place, card) in enumerate(members.items()):
-                    with self._tolerating(results[place][0]):
-                        by_card[at] = group.generate([card.prompter], texts, documents, sampling)[0]
-            for place, generated in zip(members, by_card, strict=True):
-                results[place] = (results[place][0], generated)
+                for place, card in members.items():
+                    with self._tolerating(place[0]):
+                        (results[place],) = group.generate([card.prompter], texts, documents, sampling)
         # Join the passages of a card's model and index.
-        for name, of_card in groupby(results, key=itemgetter(0)):
-            if name not in self._broken:
-                yield name, [list(chain(*own)) for own in zip(*(rows for _, rows in of_card), strict=True)]
+        for name in cards:
+            if name in self._broken:
+                continue
+            passages: list[list[Passage]] = [[] for _ in questions]
+            number = 0
+            while (name, number) in results:
+                for own, more in zip(passages, results[name, number], strict=True):
+                    own += more
+                number += 1
+            yield name, passages

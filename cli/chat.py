@@ -24,13 +24,13 @@ from kcard.cli.output import (
     waiting,
 )
 from kcard.config import settings
+from kcard.conversation import unexplained_pronoun
 from kcard.display import headline, nearest_quotation, quotations, summary
 from kcard.errors import KcardError, UsageError, one_line, printable
 from kcard.integrators.options import AskOptions, Mode, PresetOption
 from kcard.io import write_text
 from kcard.llms.local_models import READER, chosen_spec, pulled
 from kcard.question_log import log_answer
-from kcard.questions import unexplained_pronoun
 from kcard.types import Answer, Question
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kcard.cards.card import README, ROUTING, Card
+from kcard.cards.card import README, Card
 from kcard.cards.passages import hashes, passages
+from kcard.cards.profile import ROUTING
 from kcard.config import settings
 from kcard.errors import CorpusError, HubError, UnknownCard, UsageError
 from kcard.evaluation.records import EXAM, Exam
@@ -61,8 +62,8 @@ class Target:
 
         A Ctrl-C while files are written takes effect after the last one.
         """
-        from kcard.cards.card import write_profile
         from kcard.cards.model_card import readme
+        from kcard.cards.profile import write_profile
         from kcard.evaluation.records import with_results
         from kcard.training.run import Interrupt
 

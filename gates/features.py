@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from kcard import system
 from kcard.batching import batched, by_length
-from kcard.cache import CAUSAL, ENCODERS, depth, first, layer_and_pooling, pooled, weights_digest
 from kcard.embedded import minilm
 from kcard.errors import UsageError
+from kcard.hidden_states import CAUSAL, ENCODERS, depth, first, layer_and_pooling, pooled, weights_digest
 from kcard.interfaces import Array
 from kcard.system import loading
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -124,7 +124,8 @@ def make_loader(options: AskOptions) -> "Loader":
 def make_engines(specs: Sequence[str] | None, places: int | None = None) -> "Engines | None":
     """Return the engines that are named, else the configured ones; None if there are none."""
     configured = settings()
-    if not (chosen := configured.engine if specs is None else specs):
+    chosen = configured.engine if specs is None else specs
+    if not chosen:
         return None
     from kcard.cards.models.vllm_engines import Engines
 
@@ -132,7 +133,7 @@ def make_engines(specs: Sequence[str] | None, places: int | None = None) -> "Eng
 
 
 def make_pool(
-    selection: "Sequence[str] | Selection | None",
+    selection: "Sequence[str] | Selection | CardSet | None",
     hub: "Hub | None",
     loader: "Loader",
     llm: Callable[[str], LLM] | None = None,
@@ -149,12 +150,16 @@ def make_pool(
     return cards, CardPool(cards, llm=llm, loader=loader, on_event=on_event), note
 
 
-def select_cards(selection: "Sequence[str] | Selection | None", hub: "Hub | None") -> "tuple[CardSet, str]":
+def select_cards(
+    selection: "Sequence[str] | Selection | CardSet | None", hub: "Hub | None"
+) -> "tuple[CardSet, str]":
     """Return the selected cards (None: all), published ones unopened, and a note on those that were left out."""
     from kcard.cards.card import Card, CardHandle, CardSet, is_weights
     from kcard.hub.registry import Hub
     from kcard.hub.selection import Selection
 
+    if isinstance(selection, CardSet):
+        return selection, ""
     hub = hub or Hub()
     chosen = selection if isinstance(selection, Selection) else hub.select(selection, drafts=True)
     size_of = hub.blobs.size
@@ -260,6 +265,13 @@ def gate_turns(gate: Gate, fired: bool) -> tuple[Turn, ...]:
     return () if turn is None else (turn,)
 
 
+def with_documents(turns: tuple[Turn, ...], count: int) -> tuple[Turn, ...]:
+    """Return a transcript whose last turn, if there is one, has added `count` documents."""
+    if not turns:
+        return turns
+    return (*turns[:-1], replace(turns[-1], documents=count))
+
+
 def make_selectors(options: AskOptions, cards: "CardSet", on_event: OnEvent = ignore) -> "Selectors":
     """Return the selectors and the evidence that passages are checked against."""
     from kcard.integrators.card_ranking import profiles_of
@@ -271,12 +283,15 @@ def make_selectors(options: AskOptions, cards: "CardSet", on_event: OnEvent = ig
     loading = Loading(options.device, options.trust_remote_code, on_event=on_event)
     evidence = tuple(map(str, options.evidence))
     others: list[Evidence] = [open_evidence(e) for e in evidence if e not in {"own", "none"}]
+    independent = others[0] if others else None
+    if len(others) > 1:
+        independent = Union(others)
     return Selectors(
         relevance=choice.make("relevance", loading),
         pruner=choice.make("pruner", loading),
         checker=cached(choice.make("checker", loading)),
         own=CardEvidence(cards) if "own" in evidence else {},
-        independent=Union(others) if len(others) > 1 else others[0] if others else None,
+        independent=independent,
         profiles=partial(profiles_of, cards),
         rank_by=options.rank_by,
     )

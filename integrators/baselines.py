@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -77,13 +77,12 @@ class BaselineAnswerer(Answerer):
         seconds = (time.perf_counter() - started) / len(questions)
         answers = []
         for question, own, reply in zip(questions, passages, replies, strict=True):
-            descriptions = {choice.name: choice.description for choice in question.choices}
             trace = question.trace
             trace.card_seconds, trace.is_complete = max(seconds - trace.usage.llm_seconds, 0.0), True
             answers.append(
                 Answer(
                     question=question.text,
-                    answer=descriptions.get(reply.choice or "", reply.text).strip(),
+                    answer=question.answer_text(reply),
                     mode=self.name,
                     gate=ALWAYS,
                     cards=tuple(dict.fromkeys(p.card for p in own)),
@@ -120,13 +119,15 @@ def written(name: str, samples: int) -> KnowledgeSource:
     def passages(
         llm: LLM, questions: Sequence[Question], examples: tuple[Example, ...]
     ) -> list[list[Passage]]:
-        draws = [
-            question.request(kind, (), examples, sample=n, temperature=temperature)
-            for question in questions
-            for n in range(samples)
-        ]
-        texts = batched((reply.text.strip() for reply in replies(llm, draws)), samples)
-        return [[Passage(name, text) for text in part if text] for part in texts]
+        requests = []
+        for question in questions:
+            for n in range(samples):
+                requests.append(question.request(kind, (), examples, sample=n, temperature=temperature))
+        by_question = []
+        for drawn in batched(replies(llm, requests), samples):
+            texts = [reply.text.strip() for reply in drawn]
+            by_question.append([Passage(name, text) for text in texts if text])
+        return by_question
 
     return passages
 
@@ -139,9 +140,13 @@ def retrieved(retriever: Evidence, k: int) -> KnowledgeSource:
     ) -> list[list[Passage]]:
         del llm, examples
         sources = retriever.find_all([question.text for question in questions], k)
-        return [[Passage(RETRIEVAL, source.text, source=source) for source in part] for part in sources]
+        return [retrieved_passages(part) for part in sources]
 
     return passages
+
+
+def retrieved_passages(sources: Iterable[Source]) -> list[Passage]:
+    return [Passage(RETRIEVAL, source.text, source=source) for source in sources]
 
 
 # How the LLM answers from it.
@@ -149,10 +154,11 @@ def retrieved(retriever: Evidence, k: int) -> KnowledgeSource:
 
 def read_jointly(llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]) -> list[Reply]:
     """Read all passages in one prompt, best first: "Knowledge: ... Question: ... Answer:"."""
-    rows = zip(requests, passages, strict=True)
-    return replies(
-        llm, [replace(request, knowledge=tuple(p.knowledge for p in read)) for request, read in rows]
-    )
+    with_knowledge = []
+    for request, read in zip(requests, passages, strict=True):
+        texts = tuple(passage.knowledge for passage in read)
+        with_knowledge.append(replace(request, knowledge=texts))
+    return replies(llm, with_knowledge)
 
 
 @dataclass(frozen=True)
@@ -187,22 +193,28 @@ def read_separately(
 
     Where there is no passage, and `also_without`, it is answered without any, first.
     """
-    drafts = [
-        [
-            replace(request, knowledge=texts, draft=not request.choices)
-            for texts in [*([()] if also_without or not read else []), *((p.knowledge,) for p in read)]
-        ]
-        for request, read in zip(requests, passages, strict=True)
-    ]
-    candidates = []
-    for reply in replies(llm, [*chain.from_iterable(drafts)]):
-        probability = reply.confidence
-        if reply.tokens:
-            mean = sum(token.log_probability for token in reply.tokens) / len(reply.tokens)
-            probability = math.exp(mean)
-        candidates.append(ScoredReply(reply, probability))
-    remaining = iter(candidates)
-    return [[next(remaining) for _ in own] for own in drafts]
+    # One draft for each passage, and one without any.
+    drafts, counts = [], []
+    for request, read in zip(requests, passages, strict=True):
+        knowledge: list[tuple[str, ...]] = [(passage.knowledge,) for passage in read]
+        if also_without or not read:
+            knowledge.insert(0, ())
+        for texts in knowledge:
+            drafts.append(replace(request, knowledge=texts, draft=not request.choices))
+        counts.append(len(knowledge))
+    # The candidates of each question.
+    arriving = iter(replies(llm, drafts))
+    by_request = []
+    for count in counts:
+        candidates = []
+        for reply in islice(arriving, count):
+            probability = reply.confidence
+            if reply.tokens:
+                mean = sum(token.log_probability for token in reply.tokens) / len(reply.tokens)
+                probability = math.exp(mean)
+            candidates.append(ScoredReply(reply, probability))
+        by_request.append(candidates)
+    return by_request
 
 
 def majority_answer(candidates: Sequence[ScoredReply], weights: Sequence[float]) -> Reply:
@@ -210,12 +222,20 @@ def majority_answer(candidates: Sequence[ScoredReply], weights: Sequence[float])
 
     A reply without an answer abstains, unless all do.
     """
-    voting = [i for i, candidate in enumerate(candidates) if candidate.answers] or [*range(len(candidates))]
     mass: dict[str, float] = {}
-    for i in voting:
-        mass[candidates[i].key] = mass.get(candidates[i].key, 0.0) + weights[i]
-    winner = max(mass, key=mass.__getitem__)
-    return candidates[max((i for i in voting if candidates[i].key == winner), key=lambda i: weights[i])].reply
+    heaviest: dict[str, tuple[float, Reply]] = {}  # wording of each answer
+    for i in voters(candidates):
+        key, weight = candidates[i].key, weights[i]
+        mass[key] = mass.get(key, 0.0) + weight
+        if key not in heaviest or weight > heaviest[key][0]:
+            heaviest[key] = weight, candidates[i].reply
+    return heaviest[max(mass, key=mass.__getitem__)][1]
+
+
+def voters(candidates: Sequence[ScoredReply]) -> Sequence[int]:
+    """Return the numbers of the replies with an answer, or of all if none has one."""
+    voting = [i for i, candidate in enumerate(candidates) if candidate.answers]
+    return voting or range(len(candidates))
 
 
 def take_most_probable(
@@ -225,13 +245,19 @@ def take_most_probable(
     frequent one if a probability is unknown."""
     chosen = []
     for candidates in read_separately(llm, requests, passages, also_without=True):
-        probabilities = [c.probability for c in candidates if c.probability is not None]
-        if len(probabilities) < len(candidates):
+        probabilities = known_probabilities(candidates)
+        if probabilities is None:
             chosen.append(majority_answer(candidates, [1.0] * len(candidates)))
-            continue
-        able = [i for i, c in enumerate(candidates) if c.answers] or [*range(len(candidates))]
-        chosen.append(candidates[max(able, key=probabilities.__getitem__)].reply)
+        else:
+            best = max(voters(candidates), key=probabilities.__getitem__)
+            chosen.append(candidates[best].reply)
     return chosen
+
+
+def known_probabilities(candidates: Sequence[ScoredReply]) -> list[float] | None:
+    """Return the candidates' probabilities; None if one is unknown."""
+    probabilities = [c.probability for c in candidates if c.probability is not None]
+    return probabilities if len(probabilities) == len(candidates) else None
 
 
 def take_majority(
@@ -258,7 +284,10 @@ def ensemble(
     chosen = []
     rows = zip(requests, passages, read_separately(llm, requests, passages), strict=True)
     for request, read, candidates in rows:
-        scores = np.asarray([p.source.score if p.source else 0.0 for p in read] or [0.0], np.float32)
+        scores = np.zeros(max(len(read), 1), np.float32)
+        for i, passage in enumerate(read):
+            if passage.source is not None:
+                scores[i] = passage.source.score
         if relative and scores.max() > 0:
             scores = scores / scores.max()
         powers = np.exp(scores - scores.max())
@@ -270,10 +299,9 @@ def ensemble(
             reply = Reply(letter, confidence=float(mean.max()), choice=letter)
             chosen.append(replace(reply, shares=tuple(mean.tolist())))
             continue
-        probabilities = [1.0 if c.probability is None else c.probability for c in candidates]
-        if any(c.probability is None for c in candidates):
-            probabilities = [1.0] * len(candidates)
-        weights = [float(share) * p for share, p in zip(shares, probabilities, strict=True)]
+        weights = shares.tolist()
+        for i, probability in enumerate(known_probabilities(candidates) or ()):
+            weights[i] *= probability
         chosen.append(majority_answer(candidates, weights))
     return chosen
 
@@ -325,16 +353,21 @@ def card_passages(cards: "CardSet", on_event: OnEvent = ignore) -> list[Source]:
     """
     from kcard.cards.passages import passages
 
-    by_card = {name: passages(card.folder) for name, card in cards.items()}
-    without = [name for name, sources in by_card.items() if not sources]
-    if len(without) == len(by_card):
+    everything: list[Source] = []
+    without = []
+    for name, card in cards.items():
+        sources = passages(card.folder)
+        everything += sources
+        if not sources:
+            without.append(name)
+    if not everything:
         raise UsageError(
             f"no source passages travel with {', '.join(without) or 'the chosen cards'}: name what to search with "
             "--corpus"
         )
     if without:
         on_event(note(f"retrieval searches no passages of {', '.join(without)}: none travel with them"))
-    return list(chain.from_iterable(by_card.values()))
+    return everything
 
 
 # Retrieved passages as candidates beside the cards' documents (Knowledge Card, appendix A).
@@ -367,8 +400,7 @@ class RetrieverAsCard(Generator):
         passages = self._pool.generate(questions, others, documents, sampling)
         for question, names, own in zip(questions, cards, passages, strict=True):
             if RETRIEVAL in names:
-                sources = self._retriever.find(checked(question).text, documents)
-                own += [Passage(RETRIEVAL, source.text, source=source) for source in sources]
+                own += retrieved_passages(self._retriever.find(checked(question).text, documents))
         return passages
 
 
@@ -409,17 +441,19 @@ def baseline(
     endpoint = endpoint_of(options, on_event)
     llm = LLMClient(make_llm(options.llm, options.temperature, endpoint), options.concurrency)
     examples = load(options.examples)
-    reading: ReadingStrategy
-    if name in WRITTEN:
-        knowledge = written(name, 1 if name == "genread" else baseline_options.samples)
-        readings = {"genread": read_jointly, "gkp": take_most_probable, "recitation": take_majority}
-        reading = readings[name]
+    reading: ReadingStrategy = read_jointly
+    if name == "genread":
+        knowledge = written(name, 1)
+    elif name == "gkp":
+        knowledge, reading = written(name, baseline_options.samples), take_most_probable
+    elif name == "recitation":
+        knowledge, reading = written(name, baseline_options.samples), take_majority
     else:
-        is_replug, count = name == "replug", baseline_options.passages
-        source = _retriever(options, baseline_options, hub, on_event)
-        knowledge = retrieved(source, count or (ENSEMBLED if is_replug else PASSAGES))
-        is_relative = baseline_options.retriever == BM25
-        reading = partial(ensemble, relative=is_relative) if is_replug else read_jointly
+        count = baseline_options.passages or PASSAGES
+        if name == "replug":
+            count = baseline_options.passages or ENSEMBLED
+            reading = partial(ensemble, relative=baseline_options.retriever == BM25)
+        knowledge = retrieved(_retriever(options, baseline_options, hub, on_event), count)
     return BaselineAnswerer(name, llm, knowledge, reading, examples)
 
 

@@ -6,6 +6,7 @@ It depends on no model, hub or prompt: cards and selectors come through their pr
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 
 from kcard.errors import UsageError
 from kcard.integrators.card_ranking import CardRanker
@@ -15,7 +16,7 @@ from kcard.integrators.pool_views import Selectors, generate
 from kcard.interfaces import Generator, valid
 from kcard.selectors.factuality import draw, judge
 from kcard.selectors.relevance import top
-from kcard.types import Context, Question, Sampling, derive_seed
+from kcard.types import Context, Passage, Question, Sampling, derive_seed
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,13 @@ class BottomUp:
         if len(cards) <= self.max_cards:
             names = tuple(card.name for card in cards)
             return self.run(questions, [names] * len(questions), self.sampling)
-        nearest = [self._ranker(question.text, self.max_cards) for question in questions]
-        contexts = self.run(questions, [[card.name for card in near] for near in nearest], self.sampling)
+        nearest = []
+        for question in questions:
+            nearest.append([card.name for card in self._ranker(question.text, self.max_cards)])
         note = (
             f"only the {self.max_cards} of {len(cards)} cards nearest to the question were used (--max-cards)"
         )
+        contexts = self.run(questions, nearest, self.sampling)
         return [replace(context, notes=(*context.notes, note)) for context in contexts]
 
     @functools.cached_property
@@ -69,61 +72,69 @@ class BottomUp:
         written = generate(self.pool, questions, cards, self.n1, sampling)
         distinct = [without_duplicates(passages) for passages in written]
         texts = [question.text for question in questions]
-        beaten = (
-            beaten_by_index(texts, distinct)
-            if self.compare_index
-            else [[False] * len(passages) for passages in distinct]
-        )
-        # Score each question's documents by relevance and sort them by it, with those that an index beats last.
-        relevance, ranked = self.selectors.relevance, []
-        for question, passages, behind in zip(texts, distinct, beaten, strict=True):
-            scores = valid(
-                relevance.scores(question, [p.text for p in passages]),
-                len(passages),
-                (-1.0, 1.0),
-                f"relevance {type(relevance).__name__}",
-            )
-            order = sorted(top(scores, len(passages)), key=behind.__getitem__)
-            ranked.append([replace(passages[i], relevance=float(scores[i])) for i in order])
+        beaten = [[False] * len(passages) for passages in distinct]
+        if self.compare_index:
+            beaten = beaten_by_index(texts, distinct)
+        # Sort each question's documents by relevance, with those that an index beats last.
+        fitting: list[list[Passage]] = []
+        behind: list[list[Passage]] = []
+        for question, passages, is_beaten in zip(texts, distinct, beaten, strict=True):
+            ranked = self._ranked_by_relevance(question, passages)
+            fitting.append([passage for i, passage in ranked if not is_beaten[i]])
+            behind.append([passage for i, passage in ranked if is_beaten[i]])
         # Prune those that relevance keeps of the documents that no index beats.
-        pruner, candidates = self.selectors.pruner, []
-        for question, passages, behind in zip(texts, ranked, beaten, strict=True):
-            near = top([p.relevance or 0.0 for p in passages[: behind.count(False)]], self.n2, self.floor)
-            pruned = pruner.prune(question, [passages[i].text for i in near])
-            if len(pruned) != len(near):
-                raise UsageError(
-                    f"pruner {type(pruner).__name__} returned {len(pruned)} texts for {len(near)} documents: it must "
-                    "return one for each"
-                )
-            candidates.append(
-                [replace(passages[i], pruned=text) for i, text in zip(near, pruned, strict=True)]
-            )
+        candidates = [self._pruned(*pair) for pair in zip(texts, fitting, strict=True)]
         judged = judge(
-            [p for group in candidates for p in group],
+            list(chain.from_iterable(candidates)),
             self.selectors.own,
             self.selectors.checker,
             independent=self.selectors.independent,
         )
-        # Draw n3 of each question's documents by factuality.
-        contexts, start = [], 0
-        for question, passages, behind, group in zip(texts, ranked, beaten, candidates, strict=True):
-            own = judged[start : start + len(group)]
-            able = [i for i, p in enumerate(own) if p.support is None or p.support >= self.min_factuality]
-            seed = derive_seed(sampling.seed, question)
-            support = [own[i].support for i in able]
-            drawn = {able[i] for i in draw(support, self.n3, seed, self.factuality_k)}
-            marked = [replace(own[i], kept=True) for i in sorted(drawn)]
-            for i, passage in enumerate(own):
-                reason = f"{self.n3} others were drawn by their support (--n3)"
-                if i not in able:
-                    reason = f"its support is below {self.min_factuality:g} (--min-factuality)"
-                if i not in drawn:
-                    marked.append(replace(passage, reason=reason))
-            # Behind them those that were not pruned: an index beats them, or they are less relevant.
-            start += len(group)
+        # Draw n3 of each question's documents by factuality; behind them stand those that were not pruned.
+        contexts = []
+        scored = iter(judged)
+        for question, passages, group, rest in zip(texts, fitting, candidates, behind, strict=True):
+            marked = self._drawn(list(islice(scored, len(group))), derive_seed(sampling.seed, question))
             less = f"others are more relevant (--n2 {self.n2}, --floor {self.floor:g})"
-            fitting = behind.count(False)
-            for i, passage in enumerate(passages[len(group) :], start=len(group)):
-                marked.append(replace(passage, reason=less if i < fitting else BEATEN))
+            marked += [replace(passage, reason=less) for passage in passages[len(group) :]]
+            marked += [replace(passage, reason=BEATEN) for passage in rest]
             contexts.append(Context(tuple(marked)))
         return contexts
+
+    def _ranked_by_relevance(self, question: str, passages: Sequence[Passage]) -> list[tuple[int, Passage]]:
+        """Return each passage, with its number and its relevance, the most relevant first."""
+        relevance = self.selectors.relevance
+        scores = relevance.scores(question, [passage.text for passage in passages])
+        scores = valid(scores, len(passages), (-1.0, 1.0), f"relevance {type(relevance).__name__}")
+        order = top(scores, len(passages))
+        return [(i, replace(passages[i], relevance=float(scores[i]))) for i in order]
+
+    def _pruned(self, question: str, ranked: Sequence[Passage]) -> list[Passage]:
+        """Return the n2 most relevant passages, pruned."""
+        pruner = self.selectors.pruner
+        near = [ranked[i] for i in top([p.relevance or 0.0 for p in ranked], self.n2, self.floor)]
+        texts = pruner.prune(question, [passage.text for passage in near])
+        if len(texts) != len(near):
+            raise UsageError(
+                f"pruner {type(pruner).__name__} returned {len(texts)} texts for {len(near)} documents: it must "
+                "return one for each"
+            )
+        return [replace(passage, pruned=text) for passage, text in zip(near, texts, strict=True)]
+
+    def _drawn(self, passages: Sequence[Passage], seed: int) -> list[Passage]:
+        """Return n3 passages, drawn by their support and marked as kept, and behind them the others with a reason."""
+        able = []
+        for i, passage in enumerate(passages):
+            if passage.support is None or passage.support >= self.min_factuality:
+                able.append(i)
+        chosen = draw([passages[i].support for i in able], self.n3, seed, self.factuality_k)
+        drawn = sorted(able[i] for i in chosen)
+        marked = [replace(passages[i], kept=True) for i in drawn]
+        for i, passage in enumerate(passages):
+            if i in drawn:
+                continue
+            reason = f"{self.n3} others were drawn by their support (--n3)"
+            if i not in able:
+                reason = f"its support is below {self.min_factuality:g} (--min-factuality)"
+            marked.append(replace(passage, reason=reason))
+        return marked

@@ -9,15 +9,15 @@ import zipfile
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from kcard import cache, text
-from kcard.cards import card
-from kcard.cards.card import ROUTING, SCALE, CardSet, Profile, profile_of, terms_of
+from kcard.cards import profile as cards_profile
+from kcard.cards.card import CardSet
+from kcard.cards.profile import ROUTING, SCALE, Profile, profile_of, terms_of
 from kcard.config import settings
 from kcard.embedded.minilm import DIMENSIONS, SHA256
 from kcard.errors import KcardError
@@ -25,10 +25,10 @@ from kcard.interfaces import Array, Relevance, valid
 from kcard.selectors.relevance import Cosine, MiniLMRelevance
 from kcard.types import Choice
 
-SIZE = 256_000_000  # bytes of the cache's file; 10,000 cards take 40 MB
-MANY = 100  # cards; packing fewer is faster than reading them from the cache
+MAX_CACHE_BYTES = 256_000_000  # 10,000 cards take 40 MB
+MIN_CACHED_CARDS = 100  # packing fewer is faster than reading them from the cache
 LATEST = cache.key("profiles", "latest")
-CODE = (Path(__file__), Path(card.__file__), Path(text.__file__))
+CODE = (Path(__file__), Path(cards_profile.__file__), Path(text.__file__))
 
 Ints = npt.NDArray[np.int64]
 
@@ -76,33 +76,35 @@ class Profiles:
         order = np.argsort(self.holders, kind="stable")
         terms = np.repeat(self.vocabulary, np.diff(self.at))[order]
         ends = np.cumsum(np.bincount(self.holders, minlength=len(self.keys)))
-        rows, parts = pairwise(self.first.tolist()), pairwise([0, *ends.tolist()])
-        return {
-            key: Profile(language, self.centroids[a:b], terms[c:d])
-            for key, language, (a, b), (c, d) in zip(
-                self.keys.tolist(), self.languages.tolist(), rows, parts, strict=True
-            )
-        }
+        profiles = {}
+        start = 0
+        for i, end in enumerate(ends.tolist()):
+            centroids = self.centroids[self.first[i] : self.first[i + 1]]
+            profiles[str(self.keys[i])] = Profile(str(self.languages[i]), centroids, terms[start:end])
+            start = end
+        return profiles
 
 
 def profiles_of(cards: CardSet, choices: Sequence[Choice]) -> Profiles:
     """Return the profiles of these cards of a pool. A card without routing.json has the words of its description, as
     has one whose file can't be read; that error is reported when the card is opened."""
-    manifests = [cards.manifest(choice.name) if choice.name in cards else None for choice in choices]
-    files = ["" if manifest is None else manifest.files.get(ROUTING, "") for manifest in manifests]
-    languages = ["en" if manifest is None else manifest.language for manifest in manifests]
-    keys = [
-        file or f"{language} {choice.description}"
-        for file, language, choice in zip(files, languages, choices, strict=True)
-    ]
+    keys, languages = [], []
+    for choice in choices:
+        language, file = "en", ""
+        if choice.name in cards:
+            manifest = cards.manifest(choice.name)
+            language, file = manifest.language, manifest.files.get(ROUTING, "")
+        languages.append(language)
+        keys.append(file or f"{language} {choice.description}")
 
     def make(i: int) -> Profile:
-        read = cards.reader(choices[i].name) if files[i] else None
+        name, description = choices[i].name, choices[i].description
         profile = None
-        if read:
+        if name in cards and ROUTING in cards.manifest(name).files:
+            read = cards.reader(name)
             with suppress(KcardError, OSError, UnicodeDecodeError):
-                profile = Profile.from_json(read(ROUTING).decode())
-        return profile or profile_of(languages[i], [choices[i].description])
+                profile = None if read is None else Profile.from_json(read(ROUTING).decode())
+        return profile or profile_of(languages[i], [description])
 
     return pack_profiles(keys, make)
 
@@ -116,18 +118,22 @@ def profiles_of_descriptions(choices: Sequence[Choice]) -> Profiles:
 
 def pack_profiles(keys: Sequence[str], make: Callable[[int], Profile]) -> Profiles:
     """Pack profiles; those of many cards are cached. `make`: called for those not in the cache."""
-    limit = min(settings().cache_mb * 1_000_000, SIZE)
-    if not limit or len(keys) < MANY:
+    limit = min(settings().cache_mb * 1_000_000, MAX_CACHE_BYTES)
+    if not limit or len(keys) < MIN_CACHED_CARDS:
         return Profiles.of(keys, [make(i) for i in range(len(keys))])
     disk = cache.Cache(cache.folder() / "profiles.sqlite", limit)
     whole = cache.key("profiles", SHA256, cache.source_digest(*CODE), *keys)
-    if (cached := _load_profiles(disk.read([whole]).get(whole))) is not None:
+    cached = _load_profiles(disk.read([whole]).get(whole))
+    if cached is not None:
         return cached
     # Profiles that were packed last time are reused.
     pointer = disk.read([LATEST]).get(LATEST)
     latest = None if pointer is None else _load_profiles(disk.read([pointer]).get(pointer))
     by_key = {} if latest is None else latest.by_key()
-    profiles = Profiles.of(keys, [by_key[key] if key in by_key else make(i) for i, key in enumerate(keys)])
+    own = []
+    for i, key in enumerate(keys):
+        own.append(by_key.get(key) or make(i))
+    profiles = Profiles.of(keys, own)
     stream = io.BytesIO()
     np.savez(stream, **{f.name: getattr(profiles, f.name) for f in fields(Profiles)})
     disk.write({whole: stream.getvalue(), LATEST: whole})
@@ -148,7 +154,7 @@ def _load_profiles(stored: bytes | None) -> Profiles | None:
 #
 #     score = nearest + LEXICAL * covered
 #
-# nearest   the highest cosine of the question with the card's description and its centroids (cards/card.py)
+# nearest   the highest cosine of the question with the card's description and its centroids (cards/profile.py)
 # covered   the share of the question's words that the card holds, each weighted by how few cards hold it (BM25's idf)
 #
 # LEXICAL was fitted on questions whose card is known (docs/results.md, "Choosing among ten thousand cards"). Of many
@@ -158,8 +164,8 @@ LEXICAL = 0.26
 CANDIDATES = 200
 COARSE = 96
 COARSE_LEXICAL = 0.4  # a mean vector tells less than the nearest centroid, so that words count for more
-READ = 100  # descriptions that another selector than the cosine reads for a question
-BLOCK = 512  # cards whose means are computed at a time
+MAX_READ_DESCRIPTIONS = 100  # descriptions that another selector than the cosine reads for a question
+CARDS_AT_A_TIME = 512  # cards whose means are computed at a time
 
 
 class CardIndex:
@@ -185,10 +191,10 @@ class CardIndex:
             # The directions in which the cards' mean vectors differ most, shape (384, COARSE), and the means projected
             # on them, shape (n, COARSE).
             means = np.empty((count, DIMENSIONS), np.float32)
-            for start in range(0, count, BLOCK):
-                first = self._first[start : start + BLOCK + 1]
+            for start in range(0, count, CARDS_AT_A_TIME):
+                first = self._first[start : start + CARDS_AT_A_TIME + 1]
                 rows = self._rows[first[0] : first[-1]].astype(np.float32)
-                means[start : start + BLOCK] = np.add.reduceat(rows, first[:-1] - first[0])
+                means[start : start + CARDS_AT_A_TIME] = np.add.reduceat(rows, first[:-1] - first[0])
             means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
             basis = np.ascontiguousarray(np.linalg.eigh(means.T @ means)[1][:, -COARSE:])
             self._means = basis, means @ basis
@@ -203,11 +209,11 @@ class CardIndex:
         cards, scores = cards[order], scores[order]
         if self._relevance is None:
             return cards, scores
-        read = np.sort(cards[:READ])
+        read = np.sort(cards[:MAX_READ_DESCRIPTIONS])
         relevance = self._relevance.scores(text, [self._descriptions[i] for i in read])
         scores = self._scores(read, vector, covered, relevance)
         order = np.argsort(-scores, kind="stable")
-        behind = cards[READ:]
+        behind = cards[MAX_READ_DESCRIPTIONS:]
         return np.append(read[order], behind), np.append(scores[order], np.full(len(behind), scores.min()))
 
     def _scores(self, cards: Ints, vector: Array, covered: Array, near: Array | None = None) -> Array:
@@ -278,10 +284,12 @@ class CardRanker:
         `margin`: after the best card only those whose score is less than this below the best score."""
         if len(self._cards) == 1:
             return tuple(card for card in self._cards[:most] if card.name not in without)
-        cards, scores = self._open_index()(text, most + len(without))
-        ranked = zip((self._cards[i] for i in cards.tolist()), scores.tolist(), strict=True)
-        best = [(card, score) for card, score in ranked if card.name not in without][:most]
-        return tuple(card for i, (card, score) in enumerate(best) if not i or score > best[0][1] - margin)
+        numbers, scores = self._open_index()(text, most + len(without))
+        ranked = []
+        for number, score in zip(numbers.tolist(), scores.tolist(), strict=True):
+            if self._cards[number].name not in without:
+                ranked.append((self._cards[number], score))
+        return nearly_best(ranked[:most], margin)
 
     def best(self, text: str) -> tuple[Choice, float]:
         """Return the best card and the probability in [0, 1] that it answers the question if any card does."""
@@ -307,6 +315,13 @@ class DescriptionRanker(CardRanker):
         scores = self._relevance.scores(text, [card.description for card in offered])
         scores = valid(scores, len(offered), (-1.0, 1.0), f"relevance {type(self._relevance).__name__}")
         best = np.argsort(-scores, kind="stable")[:most].tolist()
-        return tuple(
-            offered[i] for place, i in enumerate(best) if not place or scores[i] > scores[best[0]] - margin
-        )
+        return nearly_best([(offered[i], float(scores[i])) for i in best], margin)
+
+
+def nearly_best(ranked: Sequence[tuple[Choice, float]], margin: float) -> tuple[Choice, ...]:
+    """Return the best card, and after it those whose score is less than `margin` below its own."""
+    cards: list[Choice] = []
+    for card, score in ranked:
+        if not cards or score > ranked[0][1] - margin:
+            cards.append(card)
+    return tuple(cards)

@@ -3,12 +3,13 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kcard.batching import QUESTIONS, questions_together
 from kcard.config import settings
+from kcard.conversation import rewrite_request, rewritten_question, stands_alone
 from kcard.errors import KcardError, LLMError, UnknownCard, UsageError
 from kcard.events import OnEvent, ignore, note
 from kcard.gates.registry import load_gate
@@ -22,6 +23,7 @@ from kcard.integrators.assembly import (
     make_loader,
     make_pool,
     make_selectors,
+    with_documents,
 )
 from kcard.integrators.citations import without_headings
 from kcard.integrators.disagreements import correct_by_corpus, resolve_conflicts
@@ -30,15 +32,18 @@ from kcard.integrators.replies import CheckedReply, check_reply, nearest_source
 from kcard.interfaces import LLM, Answerer, Evidence, Generator
 from kcard.llms.client import LLMClient
 from kcard.llms.prompts import load as load_examples
-from kcard.questions import checked, choices_of, rewrite_request, rewritten_question, run_step, stands_alone
+from kcard.questions import checked, choices_of, run_step
 from kcard.text import language_name, language_of_question
 from kcard.types import (
     Answer,
     Choice,
     Context,
+    Decision,
+    Passage,
     Question,
     Reply,
     Request,
+    Turn,
 )
 
 if TYPE_CHECKING:
@@ -51,6 +56,15 @@ PASSAGES = 256_000_000  # bytes that the passages of a batch may take
 DOCUMENT, TOKEN = 2000, 6  # bytes of a passage's fixed part, and of each of its tokens
 
 
+@dataclass(frozen=True)
+class PreparedQuestion:
+    """A question, the gate's decision on it, and what the LLM reads to answer it."""
+
+    question: Question
+    decision: Decision
+    context: Context
+
+
 class Pipeline(Answerer):
     """Cards, gate, selectors and LLM, loaded once for many questions.
 
@@ -58,7 +72,7 @@ class Pipeline(Answerer):
         options: see AskOptions; options passed by name override its values.
         preset: a paper whose way of answering overrides `options`, but none passed by name.
         hub: where the cards are; None: the hub under KCARD_HOME.
-        selection: the cards of the hub to use; None: those that `options.cards` selects.
+        selection: the cards to use; None: those of the hub that `options.cards` selects.
         on_event: called with notes for the user, and with the number of cards that have generated for a batch, if large
             cards take turns.
         loader: holds the models of cards; pass one to share models between pipelines.
@@ -74,7 +88,7 @@ class Pipeline(Answerer):
         *,
         preset: Paper | None = None,
         hub: "Hub | None" = None,
-        selection: "Selection | None" = None,
+        selection: "Selection | CardSet | None" = None,
         on_event: OnEvent = ignore,
         loader: "Loader | None" = None,
         retriever: Evidence | None = None,
@@ -94,8 +108,8 @@ class Pipeline(Answerer):
         self._left_out = ""
         # The cards, and the integrator that lets them generate.
         if self._gate.name != "never":
-            llm = options.llm
-            chosen = llm if isinstance(llm, str) else settings().llm if llm is None else ""
+            llm = settings().llm if options.llm is None else options.llm
+            chosen = llm if isinstance(llm, str) else ""
             find = partial(card_llm, chosen=chosen, answering=self._client, endpoint=endpoint)
             loader = loader or make_loader(options)
             if loader.engines is not None:
@@ -165,6 +179,7 @@ class Pipeline(Answerer):
             pool.cards = tuple(choice for choice in self._pool.cards if choice.name == card)
             if not pool.cards:
                 raise UnknownCard(f"no card {card!r} in this pool")
+        pipeline._pool = pool
         pipeline._integrator = make_integrator(
             options, self._integrator.selectors, pool, self._client, self._examples, pipeline._gate.gate
         )
@@ -181,43 +196,47 @@ class Pipeline(Answerer):
         """Yield one Answer per question, in order, or its error: a failure affects only its own question."""
         pending = [checked(question) for question in questions]
         distinct = list(dict.fromkeys(pending))
-        _, failures = run_step(self._prepare, distinct)
-        ready = [question for question in distinct if question not in failures]
-        arriving = self._client.reply_all([self._request(question) for question in ready])
+        by_question, failures = run_step(self._prepare, distinct)
+        ready = [by_question[question] for question in distinct if question in by_question]
+        arriving = self._client.reply_all([self._request(prepared) for prepared in ready])
         done: dict[Question, Answer | KcardError] = {**failures}
-        for question in ready:
+        for prepared in ready:
             while pending and pending[0] in done:
                 yield done[pending.pop(0)]
             started, reply = time.perf_counter(), next(arriving)
-            done[question] = reply if isinstance(reply, LLMError) else self._answer(question, reply, started)
-        yield from (done[question] for question in pending)
+            if isinstance(reply, LLMError):
+                done[prepared.question] = reply
+            else:
+                done[prepared.question] = self._answer(prepared, reply, started)
+        for question in pending:
+            yield done[question]
 
-    def prepared(self, questions: Sequence[str | Question]) -> list[Question | KcardError]:
-        """Return each question with what the LLM would read (Question.trace), or the error that prevented it; for
-        callers that ask the LLM for the answer themselves and then call `complete`."""
+    def prepared(self, questions: Sequence[str | Question]) -> list[PreparedQuestion | KcardError]:
+        """Return each question with what the LLM would read, or the error that prevented it; for callers that ask the
+        LLM for the answer themselves and then call `complete`."""
         pending = [checked(question) for question in questions]
-        _, failures = run_step(self._prepare, list(dict.fromkeys(pending)))
-        return [failures.get(question, question) for question in pending]
+        by_question, failures = run_step(self._prepare, list(dict.fromkeys(pending)))
+        return [failures.get(question) or by_question[question] for question in pending]
 
-    def complete(self, question: Question, reply: Reply, seconds: float) -> Answer:
+    def complete(self, prepared: PreparedQuestion, reply: Reply, seconds: float) -> Answer:
         """Return the Answer for a reply that an LLM gave to a prepared question in so many seconds."""
-        self._client.record(self._request(question), reply, seconds)
-        return self._answer(question, reply, time.perf_counter() - seconds, may_withhold=False)
+        self._client.record(self._request(prepared), reply, seconds)
+        return self._answer(prepared, reply, time.perf_counter() - seconds, may_withhold=False)
 
     def stream(self, question: str | Question) -> Iterator[str | Answer]:
         """Yield the answer's text in pieces, as it arrives, then the Answer. An option, the reply of an LLM that can't
         stream, and an answer that is checked before it is shown, come in one piece."""
         question = checked(question)
-        self._prepare([question])
+        (prepared,) = self._prepare([question])
         started, reply = time.perf_counter(), Reply("")
-        request = self._request(question)
+        request = self._request(prepared)
         whole = bool(question.choices) or not self._client.streams or bool(request.knowledge)
         for piece in [self._client.reply(request)] if whole else self._client.stream(request):
             if isinstance(piece, Reply):
                 reply = piece
             else:
                 yield piece
-        answer = self._answer(question, reply, started)
+        answer = self._answer(prepared, reply, started)
         if whole:
             yield answer.answer
         yield answer
@@ -240,37 +259,34 @@ class Pipeline(Answerer):
         question.trace.seconds += time.perf_counter() - started
         return replace(question, text=rewritten_question(question.text, reply.text))
 
-    def _prepare(self, questions: Sequence[Question]) -> Sequence[Question]:
-        """Let the gate decide and, where it fires, the cards generate; both are entered in the questions' traces."""
+    def _prepare(self, questions: Sequence[Question]) -> list[PreparedQuestion]:
+        """Let the gate decide and, where it fires, the cards generate. The questions are distinct."""
         started = time.perf_counter()
         for question in questions:
             question.trace.begin()
-        decisions = self._gate.gate.decide(questions, self._gate.name)
-        for question, decision in zip(questions, decisions, strict=True):
-            question.trace.decision = decision
-            # In modes with a transcript, it holds the LLM's No to the gate.
-            stepwise = self.options.mode in {"top-down", "hybrid"}
-            turns = gate_turns(self._gate.gate, fired=False) if stepwise else ()
-            question.trace.context = Context(turns=turns)
-        fired = [q for q in questions if q.trace.decision and q.trace.decision.fired]
+        decisions = dict(zip(questions, self._gate.gate.decide(questions, self._gate.name), strict=True))
+        # In modes with a transcript, it holds the LLM's No to the gate.
+        turns: tuple[Turn, ...] = ()
+        if self.options.mode in {"top-down", "hybrid"}:
+            turns = gate_turns(self._gate.gate, fired=False)
+        contexts = dict.fromkeys(questions, Context(turns=turns))
+        fired = [question for question in questions if decisions[question].fired]
         if self._integrator and fired:
             for question, context in zip(fired, self._integrator.gather(fired), strict=True):
-                question.trace.context = self._with_warnings(question.text, context)
-        others = [q for q in questions if q.trace.decision and not q.trace.decision.fired]
+                contexts[question] = self._with_warnings(question.text, context)
+        others = [question for question in questions if not decisions[question].fired]
         if self.options.otherwise == "genread" and others:
             from kcard.integrators.baselines import written
 
             # The LLM reads its own document, after the gate's turn where there is a transcript.
-            for question, own in zip(
-                others, written("genread", 1)(self._client, others, self._examples), strict=True
-            ):
-                turns = question.trace.context.turns
-                if turns:
-                    turns = (*turns[:-1], replace(turns[-1], documents=len(own)))
-                question.trace.context = Context(tuple(replace(p, kept=True) for p in own), turns=turns)
+            documents = written("genread", 1)(self._client, others, self._examples)
+            for question, own in zip(others, documents, strict=True):
+                passages = tuple(replace(passage, kept=True) for passage in own)
+                contexts[question] = Context(passages, turns=with_documents(turns, len(own)))
+        share = (time.perf_counter() - started) / len(questions)
         for question in questions:
-            question.trace.seconds += (time.perf_counter() - started) / len(questions)
-        return questions
+            question.trace.seconds += share
+        return [PreparedQuestion(question, decisions[question], contexts[question]) for question in questions]
 
     def _with_warnings(self, question: str, context: Context) -> Context:
         """Settle contradictions between a card's model and its corpus, and between cards; add notes on them, and on a
@@ -288,12 +304,12 @@ class Pipeline(Answerer):
         choices = {card.name: card for card in self._pool.cards}
         return resolve_conflicts(question, context, choices, SpanReader(), self.options.reorder_by_date)
 
-    def _request(self, question: Question) -> Request:
-        context = question.trace.context
+    def _request(self, prepared: PreparedQuestion) -> Request:
+        context = prepared.context
         is_grounded = self.options.prompts == "grounded"
         # Built-in examples are not about the user's cards, and a small LLM repeats what stands in its chat.
         examples = () if is_grounded and self.options.examples is None else self._examples
-        return question.request(
+        return prepared.question.request(
             "answer",
             context.knowledge,
             examples,
@@ -302,22 +318,16 @@ class Pipeline(Answerer):
             grounded=is_grounded,
         )
 
-    def _answer(self, question: Question, reply: Reply, started: float, may_withhold: bool = True) -> Answer:
+    def _answer(
+        self, prepared: PreparedQuestion, reply: Reply, started: float, may_withhold: bool = True
+    ) -> Answer:
         """Return the Answer for the LLM's reply. `started`: when answering began; `may_withhold`: whether nobody has
         seen the reply yet, so that another answer may take its place."""
-        trace = question.trace
-        assert trace.decision is not None
+        question, trace = prepared.question, prepared.question.trace
         # Of the kept passages only those that fit into the LLM's window reached it.
-        request = self._client.truncate(self._request(question))
-        passages = trace.context.passages
-        cut = {*[i for i, passage in enumerate(passages) if passage.kept][len(request.knowledge) :]}
-        too_long = "the LLM's context window was full"
-        passages = tuple(
-            replace(p, kept=False, reason=too_long) if i in cut else p for i, p in enumerate(passages)
-        )
-        descriptions = {choice.name: choice.description for choice in question.choices}
-        text = descriptions.get(reply.choice or "", reply.text).strip()
-        reply = replace(reply, text=without_headings(text, passages))
+        request = self._client.truncate(self._request(prepared))
+        passages = with_room_for(len(request.knowledge), prepared.context.passages)
+        reply = replace(reply, text=without_headings(question.answer_text(reply), passages))
         trace.is_complete = True
         checker = self._integrator.selectors.checker if self._integrator is not None else None
         if checker is None:
@@ -332,13 +342,15 @@ class Pipeline(Answerer):
                 strict=self.options.strict,
                 may_withhold=may_withhold and (self.options.strict or self.options.prompts == "grounded"),
             )
-        left_out = (self._left_out,) if self._left_out and trace.decision.fired else ()
-        notes = left_out + trace.context.notes + trace.notes + self._new_evidence_warnings() + checked.notes
+        left_out = (self._left_out,) if self._left_out and prepared.decision.fired else ()
+        notes = (
+            left_out + prepared.context.notes + trace.notes + self._new_evidence_warnings() + checked.notes
+        )
         return Answer(
             question=question.text,
             answer=checked.text,
             mode=self.options.mode,
-            gate=trace.decision,
+            gate=prepared.decision,
             cards=tuple(dict.fromkeys(p.card for p in passages)),
             passages=passages,
             calls=len(trace.calls),
@@ -355,12 +367,28 @@ class Pipeline(Answerer):
 
     def _new_evidence_warnings(self) -> tuple[str, ...]:
         """Return warnings about the evidence that were not reported before: files left out or changed, remote hosts."""
-        selectors = self._integrator.selectors if self._integrator else None
-        opened = [*selectors.own.values(), selectors.independent] if selectors else []
-        notes = [note for evidence in opened for note in (evidence.notes if evidence else ())]
-        warnings = tuple(note for note in dict.fromkeys(notes) if note not in self._warned)
-        self._warned.update(warnings)
-        return warnings
+        if self._integrator is None:
+            return ()
+        selectors = self._integrator.selectors
+        warnings = []
+        for evidence in (*selectors.own.values(), selectors.independent):
+            for warning in evidence.notes if evidence else ():
+                if warning not in self._warned:
+                    self._warned.add(warning)
+                    warnings.append(warning)
+        return tuple(warnings)
+
+
+def with_room_for(count: int, passages: Sequence[Passage]) -> tuple[Passage, ...]:
+    """Return the passages, of which only the first `count` kept ones stay marked as kept."""
+    marked = []
+    for passage in passages:
+        if passage.kept and count <= 0:
+            passage = replace(passage, kept=False, reason="the LLM's context window was full")
+        elif passage.kept:
+            count -= 1
+        marked.append(passage)
+    return tuple(marked)
 
 
 def ask(
@@ -370,6 +398,7 @@ def ask(
     options: AskOptions | None = None,
     preset: Paper | None = None,
     hub: "Hub | None" = None,
+    selection: "Selection | CardSet | None" = None,
     on_event: OnEvent = ignore,
     loader: "Loader | None" = None,
     retriever: Evidence | None = None,
@@ -382,8 +411,17 @@ def ask(
     """
     if isinstance(question, str):
         question = Question(question, choices_of(choices))
-    shared: dict[str, Any] = {"hub": hub, "on_event": on_event, "loader": loader, "retriever": retriever}
-    return Pipeline(options, preset=preset, **shared, **changes)([question])[0]
+    pipeline = Pipeline(
+        options,
+        preset=preset,
+        hub=hub,
+        selection=selection,
+        on_event=on_event,
+        loader=loader,
+        retriever=retriever,
+        **changes,
+    )
+    return pipeline([question])[0]
 
 
 def questions_per_batch(options: AskOptions, cards: int) -> int:

@@ -53,10 +53,11 @@ class GateRouter(Answerer):
         """See Answerer. `Answer.gate` is this gate's decision, `mode` that of the Answerer which answered."""
         pending = [checked(question) for question in questions]
         decisions, failures = run_step(self._decide, list(dict.fromkeys(pending)))
-        ways = {
-            fired: way.outcomes([q for q in pending if q in decisions and decisions[q].fired == fired])
-            for fired, way in ((True, self.below), (False, self.above))
-        }
+        sides: dict[bool, list[Question]] = {True: [], False: []}
+        for question in pending:
+            if question in decisions:
+                sides[decisions[question].fired].append(question)
+        ways = {True: self.below.outcomes(sides[True]), False: self.above.outcomes(sides[False])}
         for question in pending:
             if question in failures:
                 yield failures[question]
@@ -95,7 +96,8 @@ class CardEvidence(Mapping[str, Evidence]):
     def __getitem__(self, name: str) -> Evidence:
         if name not in self._open:
             self._open[name] = own_evidence(self._cards[name])
-        if (evidence := self._open[name]) is None:
+        evidence = self._open[name]
+        if evidence is None:
             raise KeyError(name)
         return evidence
 
@@ -115,7 +117,8 @@ def own_evidence(card: "Card") -> Evidence | None:
         from kcard.cards.generators.external import SearchTarget
 
         return SearchTarget.read(card.folder).open()
-    if sources := passages(card.folder):
+    sources = passages(card.folder)
+    if sources:
         corpus = CorpusEvidence(sources, card.name, load_index(card))
         return Statements(corpus) if card.manifest.kind == "graph" else corpus
     places = hashes(card.folder)

@@ -6,10 +6,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import Protocol
 
 from kcard.gates.self_ask import KNOWLEDGE_CARD, needs
-from kcard.integrators.assembly import Integrator
+from kcard.integrators.assembly import Integrator, with_documents
 from kcard.integrators.card_ranking import CardRanker
 from kcard.integrators.disagreements import BEATEN, beaten_by_index, without_duplicates
 from kcard.integrators.options import AskOptions
@@ -49,26 +50,22 @@ class RelevanceThreshold:
 
     def gather(self, questions: Sequence[Question]) -> list[Context]:
         """Return one Context per question."""
-        best = {question: self._ranker.best(question.text) for question in questions}
-        fitting = [
-            question
-            for question in questions
-            if best[question][1] >= self.min_relevance
-            or language_of_question(question.text) not in (None, "en")
-        ]
-        gathered = iter(self.integrator.gather(fitting) if fitting else [])
-        contexts, fit = [], set(fitting)
+        contexts: list[Context | None] = []
+        fitting = []
         for question in questions:
-            if question in fit:
-                contexts.append(next(gathered))
+            card, relevance = self._ranker.best(question.text)
+            is_foreign = language_of_question(question.text) not in (None, "en")
+            if relevance >= self.min_relevance or is_foreign:
+                fitting.append(question)
+                contexts.append(None)
                 continue
-            card, relevance = best[question]
             note = (
                 f"no card used: {card.name} is nearest, but its relevance {relevance:.2g} is below "
                 f"{self.min_relevance:g} (--min-relevance)"
             )
             contexts.append(Context(notes=(note,)))
-        return contexts
+        gathered = iter(self.integrator.gather(fitting) if fitting else ())
+        return [next(gathered) if context is None else context for context in contexts]
 
     @functools.cached_property
     def _ranker(self) -> CardRanker:
@@ -104,43 +101,47 @@ class SingleDocument:
         written = generate(self.pool, questions, cards, self.n1, sampling)
         candidates = [without_duplicates(passages) for passages in written]
         judged = judge(
-            [p for group in candidates for p in group],
+            list(chain.from_iterable(candidates)),
             self.selectors.own,
             self.selectors.checker,
             with_summary=False,
             independent=self.selectors.independent,
         )
-        beaten_of_each = (
-            beaten_by_index([question.text for question in questions], candidates)
-            if self.compare_index
-            else [[False] * len(group) for group in candidates]
-        )
-        contexts, start = [], 0
-        for group, beaten in zip(candidates, beaten_of_each, strict=True):
-            contexts.append(self._mark_kept(judged[start : start + len(group)], beaten))
-            start += len(group)
+        beaten = [[False] * len(group) for group in candidates]
+        if self.compare_index:
+            beaten = beaten_by_index([question.text for question in questions], candidates)
+        scored = iter(judged)
+        contexts = []
+        for is_beaten in beaten:
+            passages = list(islice(scored, len(is_beaten)))
+            contexts.append(self._mark_kept(passages, is_beaten))
         return contexts
 
     def _mark_kept(self, passages: Sequence[Passage], beaten: Sequence[bool]) -> Context:
         """Put the passages that the LLM reads in front, marked as kept. `beaten`: see beaten_by_index."""
-        candidates = [i for i in range(len(passages)) if not beaten[i]]
-        able = [
-            i for i in candidates if (score := passages[i].support) is None or score >= self.min_factuality
-        ]
-        # Of each card's model the best supported passage; unknown support ranks below any known one.
-        support = [-1.0 if p.support is None else p.support for p in passages]
+        able: list[int] = []
+        support: dict[int, float] = {}
+        for i, passage in enumerate(passages):
+            # Unknown support ranks below any known one.
+            support[i] = -1.0 if passage.support is None else passage.support
+            is_low = passage.support is not None and passage.support < self.min_factuality
+            if not beaten[i] and not is_low:
+                able.append(i)
         ranked = sorted(able, key=lambda i: -support[i])
         if self.only_best:
             front = ranked[:1]
         else:
+            # Of each card's model the best supported passage, of the indexes all passages, by their retrieval score.
             best: dict[str, int] = {}
             for i in ranked:
                 if passages[i].source is None:
                     best.setdefault(passages[i].card, i)
-            front = sorted(best.values())
-            # Of the indexes all passages, by their retrieval score.
-            sources = {i: source for i in able if (source := passages[i].source) is not None}
-            front += sorted(sources, key=lambda i: -sources[i].score)
+            scores: dict[int, float] = {}
+            for i in able:
+                source = passages[i].source
+                if source is not None:
+                    scores[i] = source.score
+            front = sorted(best.values()) + sorted(scores, key=lambda i: -scores[i])
         marked = [replace(passages[i], kept=True) for i in front]
         for i, passage in enumerate(passages):
             if i in front:
@@ -212,10 +213,10 @@ class LLMChoice(CardChoice):
 
     def select(self, llm: LLM, needs: Sequence[Need]) -> list[CardSelection]:
         requests = [self.request(need) for need in needs]
-        return [
-            self.read_choice(request, reply, need.used)
-            for need, request, reply in zip(needs, requests, replies(llm, requests), strict=True)
-        ]
+        selections = []
+        for need, request, reply in zip(needs, requests, replies(llm, requests), strict=True):
+            selections.append(self.read_choice(request, reply, need.used))
+        return selections
 
     @abstractmethod
     def request(self, need: Need) -> Request:
@@ -279,7 +280,7 @@ class ExplicitChoice(LLMChoice):
             notes.append(
                 f"the LLM chose from the {len(offered)} of {count} cards nearest to the question (--shortlist)"
             )
-        before = [card for card in self.cards if card.name in used] if used else []
+        before = [card for card in self.cards if card.name in used]
         names = [card.name for card in mentioned_cards(reply.text, [*offered, *before])]
         fresh = tuple(name for name in names if name not in used)
         selected = fresh[: self.most]
@@ -301,18 +302,21 @@ def mentioned_cards(reply: str, cards: Sequence[Choice]) -> list[Choice]:
 
     A name inside a longer name or inside another card's description ("moons" in "moons of Saturn") is not a mention.
     """
-    spans = [
-        (match.start(), match.end(), card)
-        for card in cards
-        for label in (card.name, card.description)
-        for match in re.finditer(rf"(?<![\w-]){re.escape(label)}(?![\w-])", reply, re.IGNORECASE)
-    ]
-    outer = [
-        (start, card)
-        for start, end, card in spans
-        if not any(a <= start and end <= b and (a, b) != (start, end) for a, b, _ in spans)
-    ]
-    return list(dict.fromkeys(card for _, card in sorted(outer, key=lambda span: span[0])))
+    mentions: list[tuple[int, int, Choice]] = []
+    for card in cards:
+        for label in (card.name, card.description):
+            pattern = rf"(?<![\w-]){re.escape(label)}(?![\w-])"
+            for match in re.finditer(pattern, reply, re.IGNORECASE):
+                mentions.append((*match.span(), card))
+    # The longer first, so that what lies within one of them is known before it comes.
+    mentions.sort(key=lambda mention: mention[0] - mention[1])
+    outer: list[tuple[int, int, Choice]] = []
+    for start, end, card in mentions:
+        spans = [(a, b) for a, b, _ in outer]
+        if not any(a <= start and end <= b and (a, b) != (start, end) for a, b in spans):
+            outer.append((start, end, card))
+    outer.sort(key=lambda mention: mention[0])
+    return list(dict.fromkeys(card for *_, card in outer))
 
 
 class Step(Protocol):
@@ -368,26 +372,32 @@ class TopDown:
             # After the first round, the LLM says for which questions it needs more; its replies become turns.
             if nth:
                 left = [i for i in active if len(used[i]) < self.cards]
-                asks = [
-                    questions[i].request(
-                        "need", contexts[i].knowledge, self.examples, turns=contexts[i].turns
+                requests = []
+                for i in left:
+                    context = contexts[i]
+                    requests.append(
+                        questions[i].request("need", context.knowledge, self.examples, turns=context.turns)
                     )
-                    for i in left
-                ]
-                more = [need > 0.5 for need in needs(self.llm, asks, KNOWLEDGE_CARD[: self.templates])]
-                for i, is_needed in zip(left, more, strict=True):
-                    turn = Turn("need", "Yes" if is_needed else "No")
+                active = []
+                probabilities = needs(self.llm, requests, KNOWLEDGE_CARD[: self.templates])
+                for i, probability in zip(left, probabilities, strict=True):
+                    turn = Turn("need", "No")
+                    if probability > 0.5:
+                        active.append(i)
+                        turn = Turn("need", "Yes")
                     contexts[i] = replace(contexts[i], turns=(*contexts[i].turns, turn))
-                active = [i for i, is_needed in zip(left, more, strict=True) if is_needed]
             # Cards are chosen.
             lacking = [Need(questions[i], contexts[i].knowledge, contexts[i].turns, used[i]) for i in active]
             for i, choice in zip(active, self.choice.select(self.llm, lacking), strict=True):
                 before = contexts[i]
-                turns = before.turns + ((choice.turn,) if choice.turn else ())
+                turns = before.turns
+                if choice.turn:
+                    turns = (*turns, choice.turn)
                 contexts[i] = replace(before, notes=before.notes + choice.notes, turns=turns)
                 if choice.cards:
                     chosen[i] = choice.cards
-                    used[i] += () if self.reuse_cards else choice.cards
+                    if not self.reuse_cards:
+                        used[i] += choice.cards
             active = list(chosen)
             # The chosen cards generate; what they add goes to the end of the context.
             seed = derive_seed(self.sampling.seed, "round", nth) if nth else self.sampling.seed
@@ -395,8 +405,7 @@ class TopDown:
                 [questions[i] for i in chosen], list(chosen.values()), replace(self.sampling, seed=seed)
             )
             for i, more_context in zip(chosen, added, strict=True):
-                before, turns = contexts[i], contexts[i].turns
-                if turns:
-                    turns = (*turns[:-1], replace(turns[-1], documents=len(more_context.knowledge)))
+                before = contexts[i]
+                turns = with_documents(before.turns, len(more_context.knowledge))
                 contexts[i] = replace(before, passages=before.passages + more_context.passages, turns=turns)
         return contexts

@@ -41,10 +41,10 @@ def fit(request: Request, llm: LLM) -> tuple[Request, str | None]:
     if fits(request):
         return request, _note(window, cuts)
     bare = replace(request, knowledge=(), choices=())
-    shared = llm.count(bare) < llm.count(
-        request
-    )  # not so for the embedded reader: it reads each text by itself
-    room = window // 2 if shared else window
+    room = window
+    # Half of the window for knowledge; the embedded reader reads each text by itself, so that nothing is shared.
+    if llm.count(bare) < llm.count(request):
+        room = window // 2
     if request.turns and llm.count(bare) > room:
         request, bare = replace(request, turns=()), replace(bare, turns=())
         cuts.append("earlier exchanges on the question")
@@ -56,7 +56,8 @@ def fit(request: Request, llm: LLM) -> tuple[Request, str | None]:
     for cut in (_cut_knowledge, _cut_choices):
         if not fits(request):
             request, cut_text = cut(request, fits)
-            cuts += [cut_text] if cut_text else []
+            if cut_text:
+                cuts.append(cut_text)
     return request, _note(window, cuts)
 
 
@@ -142,23 +143,24 @@ class LLMClient(LLM):
 
         After MAX_FAILED_REQUESTS consecutive failures the rest is skipped, since an endpoint that is down takes hours.
         """
-        outcomes: dict[Request, Reply | LLMError | None] = {
-            request: request.origin.trace.replies.get(request) if request.origin else None
-            for request in requests
-        }
-        pending = [request for request, reply in outcomes.items() if reply is None]
-        arriving, streak = self._ask(pending), FailureStreak(MAX_FAILED_REQUESTS)
+        outcomes: dict[Request, Reply | LLMError] = {}
+        pending: dict[Request, None] = {}
         for request in requests:
-            while (outcome := outcomes[request]) is None:
-                arrived, outcomes[arrived] = next(arriving)
-                if streak.record(isinstance(outcomes[arrived], LLMError)):
+            if request.origin and request in request.origin.trace.replies:
+                outcomes[request] = request.origin.trace.replies[request]
+            else:
+                pending[request] = None
+        arriving, streak = self._ask([*pending]), FailureStreak(MAX_FAILED_REQUESTS)
+        for request in requests:
+            while request not in outcomes:
+                arrived, outcome = next(arriving)
+                outcomes[arrived] = outcome
+                if streak.record(isinstance(outcome, LLMError)):
                     arriving.close()
-                    reason = (
-                        f"skipped after {streak.limit} consecutive failures; last error: {outcomes[arrived]}"
-                    )
-                    skipped = [left for left in pending if outcomes[left] is None]
-                    outcomes |= dict.fromkeys(skipped, LLMError(reason))
-            yield outcome
+                    reason = f"skipped after {streak.limit} consecutive failures; last error: {outcome}"
+                    for left in pending:
+                        outcomes.setdefault(left, LLMError(reason))
+            yield outcomes[request]
 
     def _ask(self, requests: Sequence[Request]) -> Generator[tuple[Request, Reply | LLMError], None, None]:
         """Send requests in batches if the LLM takes batches, else concurrently; yield each with its outcome."""
@@ -232,11 +234,14 @@ class LLMClient(LLM):
             reply = replace(reply, known=False)
         if request.origin is None:
             return reply or outcome
-        number = next(NUMBERS) if number is None else number
-        notes = (*([note] if note else []), *_remarks(request, reply))
+        if number is None:
+            number = next(NUMBERS)
+        notes = _remarks(request, reply)
+        if note:
+            notes.insert(0, note)
         error = one_line(outcome) if isinstance(outcome, LLMError) else ""
         trace = request.origin.trace
-        trace.add(Call(number, sent, reply, seconds, error, notes))
+        trace.add(Call(number, sent, reply, seconds, error, tuple(notes)))
         if reply is not None:
             trace.replies[request] = reply
         return reply or outcome
@@ -246,7 +251,8 @@ def _with_choice(request: Request, reply: Reply) -> Reply:
     """Add the option that the text names, unless the backend told which it chose."""
     if request.kind != "answer" or not request.choices or reply.choice is not None:
         return reply
-    return replace(reply, choice=(named_option(reply.text, request.choices) or "") if reply.known else "")
+    named = named_option(reply.text, request.choices) if reply.known else None
+    return replace(reply, choice=named or "")
 
 
 def _remarks(request: Request, reply: Reply | None) -> list[str]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kcard.llms.prompts import messages, render, unified_qa, without_control
-from kcard.token_sampling import gumbel
+from kcard.token_sampling import DrawnTokens, Sampler
 from kcard.types import Request
 
 if TYPE_CHECKING:
@@ -47,8 +47,10 @@ class PromptTokens:
 
     def text(self, request: Request) -> str:
         """Return the prompt; only the template may contain control tokens."""
+        if self.unified_qa and not self.templated:
+            return without_control(unified_qa(request), self._control)
         if not self.templated:
-            return without_control(unified_qa(request) if self.unified_qa else render(request), self._control)
+            return without_control(render(request), self._control)
         turns = [
             {"role": turn["role"], "content": without_control(turn["content"], self._control)}
             for turn in messages(request)
@@ -60,25 +62,32 @@ class PromptTokens:
         text = self.text(request)
         if self.templated:
             return list(self.tokenizer(text + reply, add_special_tokens=False, verbose=False).input_ids)
-        return list(self.tokenizer(text + (f" {reply}" if reply else ""), verbose=False).input_ids)
+        if reply:
+            text = f"{text} {reply}"
+        return list(self.tokenizer(text, verbose=False).input_ids)
 
     def shared(self, request: Request, row: Sequence[int]) -> int:
         """Return the length of the prefix that the prompt shares with others of its kind and examples."""
         if self.seq2seq or not request.shots:
             return 0
         bare = replace(request, question="", knowledge=(), choices=(), turns=())
-        others = [self.encoded(bare), self.encoded(replace(bare, knowledge=("",)))]
-        most = min(*map(len, others), len(row) - 1)
-        return next((n for n in range(most) if any(other[n] != row[n] for other in others)), most)
+        without, with_knowledge = self.encoded(bare), self.encoded(replace(bare, knowledge=("",)))
+        length = 0
+        for token, one, other in zip(row[:-1], without, with_knowledge, strict=False):
+            if not token == one == other:
+                break
+            length += 1
+        return length
 
     def targets(self, request: Request) -> list[list[int]]:
         """Return the tokens that a sequence-to-sequence model would reply for each option: its letter or, in
         UnifiedQA's form, its text and the end of the text."""
-        if self.unified_qa:
-            texts = [option.description.lower() for option in request.choices]
-            return [list(self.tokenizer(text_target=text).input_ids) for text in texts]
-        names = [option.name for option in request.choices]
-        return [list(self.tokenizer(text_target=name, add_special_tokens=False).input_ids) for name in names]
+        targets = []
+        for option in request.choices:
+            text = option.description.lower() if self.unified_qa else option.name
+            encoded = self.tokenizer(text_target=text, add_special_tokens=self.unified_qa)
+            targets.append(list(encoded.input_ids))
+        return targets
 
     def padding(self) -> int:
         for token in (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id):
@@ -89,17 +98,17 @@ class PromptTokens:
     @cached_property
     def _control(self) -> list[str]:
         """Return the tokenizer's control tokens, such as the end of a turn, longest first."""
-        added = self.tokenizer.added_tokens_decoder.values()
-        return sorted(
-            {t.content for t in added if len(t.content) > 2 and (t.special or t.content[0] in "<[")},
-            key=len,
-            reverse=True,
-        )
+        tokens = set()
+        for token in self.tokenizer.added_tokens_decoder.values():
+            text = token.content
+            if len(text) > 2 and (token.special or text[0] in "<["):
+                tokens.add(text)
+        return sorted(tokens, key=len, reverse=True)
 
 
 # The common prefix of a causal model's prompts, such as their examples, is read once; its keys and values are cached.
 
-LEAST = 64  # tokens, below which reading them again is cheaper than the bookkeeping
+MIN_SHARED_TOKENS = 64  # tokens, below which reading them again is cheaper than the bookkeeping
 
 
 class SharedPrefix:
@@ -115,21 +124,21 @@ class SharedPrefix:
     def cache(self, tokens: Sequence[int], rows: int) -> Any:
         """Return a copy of the keys and values of these tokens, for so many rows; None if the tokens are too few or the
         model is of another kind."""
-        if not self._able or len(tokens) < LEAST:
+        if not self._able or len(tokens) < MIN_SHARED_TOKENS:
             return None
         if tuple(tokens) != self._tokens:
             # Read the tokens and keep what the layers remember of them.
             import torch
             from transformers import DynamicCache
+            from transformers.cache_utils import DynamicLayer
 
             ids = torch.tensor([list(tokens)], device=self._model.device)
             with torch.inference_mode():
                 read = self._model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values
             # Layers of another kind, such as those with a sliding window, forget keys.
-            plain = type(read) is DynamicCache and {type(layer).__name__ for layer in read.layers} == {
-                "DynamicLayer"
-            }
-            self._tokens, self._kept = tuple(tokens), read if plain else None
+            self._tokens, self._kept = tuple(tokens), None
+            if type(read) is DynamicCache and all(type(layer) is DynamicLayer for layer in read.layers):
+                self._kept = read
         if self._kept is None:
             return None
         cache = copy.deepcopy(self._kept)
@@ -144,14 +153,6 @@ class SharedPrefix:
 # that a reply does not depend on its batch, except for rounding, which in float32 hardly ever shows.
 
 
-@dataclass(frozen=True)
-class Draw:
-    """How a row's tokens are sampled: at a temperature of at least 0 (greedy), with a seed."""
-
-    temperature: float = 0.0
-    seed: int = 0
-
-
 @dataclass(frozen=True, eq=False)
 class Continuation:
     """New tokens, including the end of the text; `logits`, shape (n, vocabulary), are those before each token."""
@@ -164,7 +165,8 @@ def generate(
     model: Any,
     rows: Sequence[Sequence[int]],
     most: int,
-    draws: Sequence[Draw],
+    temperature: float,
+    seeds: Sequence[int],
     *,
     padding: int,
     logits: bool = False,
@@ -175,6 +177,8 @@ def generate(
 ) -> list[Continuation]:
     """Generate at most `most` new tokens for each row.
 
+    temperature  at least 0 (greedy)
+    seeds     one per row, unused at temperature 0
     streamer  for a single row, receives the tokens as they are generated
     cache     keys and values of the first `shared` tokens, which are the same in all rows
     ends      the tokens that end a text; None: those of the model's generation config
@@ -188,6 +192,14 @@ def generate(
     if shared:
         first = torch.tensor([list(rows[0][:shared])] * len(rows))
         ids, mask = torch.cat([first, ids], 1), torch.cat([torch.ones_like(first), mask], 1)
+    processors: list[Any] = []
+    if temperature > 0:
+        processors.append(DrawnTokens(Sampler(torch.tensor(seeds, device=model.device), temperature, 0)))
+    more: dict[str, Any] = {}
+    if cache is not None:
+        more["past_key_values"] = cache
+    if ends is not None:
+        more["eos_token_id"] = sorted(ends)
     with torch.inference_mode():
         out = model.generate(
             input_ids=ids.to(model.device),
@@ -196,23 +208,28 @@ def generate(
             pad_token_id=padding,
             do_sample=False,
             num_beams=1,
-            logits_processor=LogitsProcessorList([GumbelSampler(draws)]),
+            logits_processor=LogitsProcessorList(processors),
             output_logits=logits,
             return_dict_in_generate=True,
             streamer=streamer,
-            **({} if cache is None else {"past_key_values": cache}),
-            **({} if ends is None else {"eos_token_id": sorted(ends)}),
+            **more,
         )
-    # Cut each row after its end token.
-    new = out.sequences[:, 1 if reads_first else ids.shape[1] :].tolist()
     if ends is None:
         end = model.generation_config.eos_token_id
-        ends = set(end) if isinstance(end, list) else set() if end is None else {end}
-    texts = [row[: next((n for n, token in enumerate(row, 1) if token in ends), len(row))] for row in new]
-    if not logits:
-        return [Continuation(row) for row in texts]
-    scores = torch.stack(out.logits, 1)
-    return [Continuation(row, scores[i, : len(row)]) for i, row in enumerate(texts)]
+        ends = set(end) if isinstance(end, list) else {end}
+    # Cut each row after its end token.
+    new = out.sequences[:, 1 if reads_first else ids.shape[1] :].tolist()
+    scores = torch.stack(out.logits, 1) if logits else None
+    continuations = []
+    for i, row in enumerate(new):
+        length = 0
+        for token in row:
+            length += 1
+            if token in ends:
+                break
+        own = None if scores is None else scores[i, :length]
+        continuations.append(Continuation(row[:length], own))
+    return continuations
 
 
 def padded_rows(
@@ -228,28 +245,6 @@ def padded_rows(
         place = slice(width - len(row), width) if left else slice(0, len(row))
         ids[i, place], mask[i, place] = torch.tensor(row), 1
     return ids, mask
-
-
-class GumbelSampler:
-    """Adds Gumbel noise to scores, so that the largest of a row is a sample of softmax(scores / temperature)."""
-
-    def __init__(self, draws: Sequence[Draw]) -> None:
-        self._draws, self._step = draws, 0
-
-    def __call__(self, input_ids: "torch.Tensor", scores: "torch.Tensor") -> "torch.Tensor":
-        import torch
-
-        del input_ids
-        sampled = [row for row, draw in enumerate(self._draws) if draw.temperature]
-        if not sampled:
-            return scores
-        seeds = torch.tensor([self._draws[row].seed for row in sampled], device=scores.device)
-        temperatures = torch.tensor([[self._draws[row].temperature] for row in sampled], device=scores.device)
-        tokens = torch.arange(scores.shape[1], device=scores.device).expand(len(sampled), -1)
-        drawn = scores.to(torch.float64, copy=True)
-        drawn[sampled] = drawn[sampled] / temperatures + gumbel(seeds, self._step, tokens)
-        self._step += 1
-        return drawn
 
 
 # Options of multiple-choice questions, scored by the log-probability of their tokens.
@@ -271,33 +266,36 @@ def option_scores(
     rows         the requests' prompts
     next_logits  returns, for requests and rows, the logits of the next token
     """
-    if prompts.seq2seq:
-        mean = prompts.unified_qa
-        return [
-            seq2seq_scores(model, row, prompts.targets(request), mean)
-            for request, row in zip(requests, rows, strict=True)
-        ]
-    spelt = [[prompts.encoded(request, option.name) for option in request.choices] for request in requests]
-    shared = [common_prefix(letters) for letters in spelt]
-    plain = [i for i, letters in enumerate(spelt) if all(len(row) == shared[i] + 1 for row in letters)]
-    scores = {}
-    # Letters of several tokens are scored with the end of the line, since one may begin another ("1", "10").
-    for i, request in enumerate(requests):
-        if i not in plain:
-            lines = [prompts.encoded(request, f"{option.name}\n") for option in request.choices]
-            scores[i] = causal_scores(model, lines, common_prefix(lines))
-    if plain:  # one pass over the prompts of the whole batch
-        firsts = next_logits([requests[i] for i in plain], [spelt[i][0][: shared[i]] for i in plain])
-        for i, first in zip(plain, firsts, strict=True):
+    scores: dict[int, list[float]] = {}
+    single: dict[int, tuple[list[int], list[int]]] = {}  # prompts, and their letters of one token
+    for i, (request, row) in enumerate(zip(requests, rows, strict=True)):
+        if prompts.seq2seq:
+            scores[i] = seq2seq_scores(model, row, prompts.targets(request), prompts.unified_qa)
+            continue
+        spelt = [prompts.encoded(request, option.name) for option in request.choices]
+        shared = common_prefix(spelt)
+        if {len(letter) for letter in spelt} == {shared + 1}:
+            single[i] = spelt[0][:shared], [letter[-1] for letter in spelt]
+            continue
+        # Letters of several tokens are scored with the end of the line, since one may begin another ("1", "10").
+        lines = [prompts.encoded(request, f"{option.name}\n") for option in request.choices]
+        scores[i] = causal_scores(model, lines, common_prefix(lines))
+    # Letters of one token: one pass over the prompts of the whole batch.
+    if single:
+        logits = next_logits([requests[i] for i in single], [prompt for prompt, _ in single.values()])
+        for (i, (_, letters)), first in zip(single.items(), logits, strict=True):
             logs = first.float().log_softmax(-1)
-            scores[i] = [float(logs[row[-1]]) for row in spelt[i]]
+            scores[i] = logs[letters].tolist()
     return [scores[i] for i in range(len(requests))]
 
 
 def common_prefix(rows: Sequence[Tokens]) -> int:
     """Return the length of the rows' common prefix, at most all but the last token of the shortest."""
     most = min(map(len, rows)) - 1
-    return next((n for n in range(most) if len({row[n] for row in rows}) > 1), most)
+    for n in range(most):
+        if len({row[n] for row in rows}) > 1:
+            return n
+    return most
 
 
 def causal_scores(model: Any, rows: Sequence[Tokens], shared: int) -> list[float]:
@@ -322,7 +320,11 @@ def seq2seq_scores(model: Any, row: Tokens, targets: Sequence[Tokens], mean: boo
             attention_mask=torch.ones_like(ids).to(model.device),
             labels=labels.masked_fill(mask == 0, -100).to(model.device),
         ).logits
-    return [_sum(logits[i], target) / (len(target) if mean else 1) for i, target in enumerate(targets)]
+    scores = []
+    for i, target in enumerate(targets):
+        score = _sum(logits[i], target)
+        scores.append(score / len(target) if mean else score)
+    return scores
 
 
 def probabilities(scores: Sequence[float]) -> list[float]:

@@ -140,7 +140,8 @@ class GgufLLM(OpenAIEndpoint):
         sampling = super()._sampling(request)
         sampling["seed"] = derive_seed(self.seed, request.question, request.sample) % 2**31
         body: dict[str, Any] = {}
-        if grammar := grammar_of(request):
+        grammar = grammar_of(request)
+        if grammar:
             body["grammar"] = grammar
         # Of a prompt that is wholly in the cache, the last token would be read alone, whose sums are rounded otherwise:
         # the same request would get another reply.

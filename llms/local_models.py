@@ -19,6 +19,7 @@ from pathlib import Path
 
 from kcard import system
 from kcard.config import ENDPOINTS, settings, without_shortcut
+from kcard.connections import Later, network_errors
 from kcard.errors import ModelUnavailable, UsageError, first_line, printable
 from kcard.events import OnEvent, ignore, note
 from kcard.io import build, canonical, parse, shown_size, write_text
@@ -262,7 +263,7 @@ def _from_hub(repository: str, name: str, sha256: str, on_event: OnEvent) -> tup
         _check_room(size)
         on_event(note(f"downloading {where} ({shown_size(size)}) from the Hugging Face Hub"))
         file = Path(hf_hub_download(repository, name, revision=metadata.commit_hash, local_dir=work))
-    except system.network_errors() as error:
+    except network_errors() as error:
         remedy = "repeat the command to resume"
         # A hub says 401 of a repository that does not exist, too.
         if getattr(getattr(error, "response", None), "status_code", 0) in (401, 403, 404):
@@ -326,9 +327,7 @@ class LocalServer:
 def find_servers() -> list[LocalServer]:
     """Return the servers that answer on the usual ports with a list of models, within PROBE_SECONDS."""
     none: tuple[str, ...] = ()
-    listings = {
-        program: system.Later(partial(_models_at, port), none) for program, port in USUAL_PORTS.items()
-    }
+    listings = {program: Later(partial(_models_at, port), none) for program, port in USUAL_PORTS.items()}
     servers = []
     for program, models in listings.items():
         url = f"http://127.0.0.1:{USUAL_PORTS[program]}/v1"

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from kcard.connections import UnreadableReply, connected
+from kcard.conversation import MAX_REWRITTEN_TOKENS
 from kcard.errors import LLMError, RequestRefused, UsageError
 from kcard.events import OnEvent, ignore
 from kcard.interfaces import LLM
@@ -23,8 +25,6 @@ from kcard.llms.parsing import (
     without_thoughts,
 )
 from kcard.llms.prompts import NEED, Message, is_grounded, messages, render
-from kcard.questions import MAX_REWRITTEN_TOKENS
-from kcard.system import connected
 from kcard.types import Reply, Request, TokenScores
 
 if TYPE_CHECKING:
@@ -57,8 +57,6 @@ def refused_parameter(reason: str, parameters: Mapping[str, Any]) -> str | None:
 def failure(where: str, model: str, error: Exception) -> LLMError:
     """Convert an error of the openai package or of the connection to an LLMError."""
     import openai
-
-    from kcard.reply_limit import UnreadableReply
 
     reason = " ".join(str(error).split())[:200]
     if isinstance(error, openai.APITimeoutError):
@@ -132,10 +130,11 @@ class Chat:
         """Return for each place the log-probability of the token there, and (token, log-probability) of the most likely
         ones; empty if the server gives none."""
         content = choice.logprobs.content if choice.logprobs else None
-        return [
-            (place.logprob, [(top.token, top.logprob) for top in place.top_logprobs])
-            for place in content or ()
-        ]
+        places = []
+        for place in content or ():
+            likeliest = [(top.token, top.logprob) for top in place.top_logprobs]
+            places.append((place.logprob, likeliest))
+        return places
 
 
 class Completions(Chat):
@@ -349,7 +348,8 @@ class OpenAIEndpoint(LLM):
             try:
                 return self._form.create(self._client, self.model, request, parameters)
             except openai.BadRequestError as error:
-                if TOO_LONG.search(reason := str(error).lower()):
+                reason = str(error).lower()
+                if TOO_LONG.search(reason):
                     # The size of the model's context, if the refusal names it.
                     match = CONTEXT.search(reason)
                     context = int(match[1].replace(",", "")) if match else None
@@ -374,8 +374,12 @@ class OpenAIEndpoint(LLM):
 
     def _sampling(self, request: Request) -> dict[str, Any]:
         """Return the parameters with which this request is sampled."""
-        sampling: dict[str, Any] = {} if request.temperature is None else {"temperature": request.temperature}
-        return sampling | ({"seed": request.sample} if request.sample else {})
+        sampling: dict[str, Any] = {}
+        if request.temperature is not None:
+            sampling["temperature"] = request.temperature
+        if request.sample:
+            sampling["seed"] = request.sample
+        return sampling
 
     def _shortened(self, tokens: int) -> int:
         """Limit a reply to half of the context: the prompt has the other half (_room)."""

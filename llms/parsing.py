@@ -65,7 +65,11 @@ def named_option(reply: str, choices: Sequence[Choice]) -> str | None:
         _mentioned_option,
         _part_of_option,
     )
-    return next((letter for find in finders if (letter := find(text, choices))), None)
+    for find in finders:
+        letter = find(text, choices)
+        if letter:
+            return letter
+    return None
 
 
 def _bare_letter(text: str, choices: Sequence[Choice]) -> str | None:
@@ -100,12 +104,11 @@ def _stated_letter(text: str, choices: Sequence[Choice]) -> str | None:
     """Match the last of "answer is B", "Answer: (B)", "option B"; in capitals, since "a" is a word."""
     letters = "|".join(re.escape(choice.name) for choice in choices)
     pattern = rf"(?i:{STATED})\s*:?\s*[({{[]?({letters})(?![\w'’])(?:\s+([a-z]+))?"
-    letters_stated = [
-        letter
-        for letter, after in re.findall(pattern, text)
-        if not after or letter not in WORDS or after in AFTER
-    ]
-    return letters_stated[-1] if letters_stated else None
+    last = None
+    for letter, after in re.findall(pattern, text):
+        if not after or letter not in WORDS or after in AFTER:
+            last = str(letter)
+    return last
 
 
 def _bracketed_letter(text: str, choices: Sequence[Choice]) -> str | None:
@@ -116,15 +119,17 @@ def _bracketed_letter(text: str, choices: Sequence[Choice]) -> str | None:
 def _mentioned_option(text: str, choices: Sequence[Choice]) -> str | None:
     """Match the only option whose text is in the reply, and not only within another's."""
     reply_words = spaced_words(text)
-    there = {c.name: spaced_words(c.description) for c in choices if words(c.description)}
-    there = {name: told for name, told in there.items() if told in reply_words}
-    inner = {
-        name
-        for name, phrase in there.items()
-        for other in there.values()
-        if phrase != other and phrase in other and phrase not in reply_words.replace(other, " ")
-    }
-    return _only(name for name in there if name not in inner)
+    mentioned = {}
+    for choice in choices:
+        phrase = spaced_words(choice.description)
+        if phrase.strip() and phrase in reply_words:
+            mentioned[choice.name] = phrase
+    alone = []
+    for name, phrase in mentioned.items():
+        longer = [other for other in mentioned.values() if phrase != other and phrase in other]
+        if all(phrase in reply_words.replace(other, " ") for other in longer):
+            alone.append(name)
+    return _only(alone)
 
 
 def _part_of_option(text: str, choices: Sequence[Choice]) -> str | None:
@@ -141,8 +146,7 @@ def _only(names: Iterable[str]) -> str | None:
 
 # The option that an endpoint's reply chooses, by the probabilities of its first token, if these are about letters.
 
-MOST = 0.5  # of the probability, at and above which the first token is a letter, whatever the text says
-LEAST = 0.05  # below which it is about something else
+SURE_MASS = 0.5  # of the probability, at and above which the first token is a letter, whatever the text says
 
 
 def option_from_tokens(
@@ -160,7 +164,7 @@ def option_from_tokens(
         if name is not None:
             mass[name] += math.exp(min(log_probability, 0.0))
     total = sum(mass.values())
-    if total < LEAST or (total < MOST and named_option(text, choices) is not None):
+    if total < LEAST_MASS or (total < SURE_MASS and named_option(text, choices) is not None):
         return None
     letter = max(mass, key=mass.__getitem__)
     return letter, tuple(mass[choice.name] / total for choice in choices)
@@ -268,9 +272,9 @@ def from_top(chosen: float, top: Iterable[float]) -> TokenScores:
     The remaining mass counts as one more token, which underestimates the entropy; if only one token is given, the rest
     is also the second.
     """
-    masses = sorted((math.exp(min(value, 0.0)) for value in top), reverse=True) or [
-        math.exp(min(chosen, 0.0))
-    ]
+    masses = sorted((math.exp(min(value, 0.0)) for value in top), reverse=True)
+    if not masses:
+        masses = [math.exp(min(chosen, 0.0))]
     rest = max(1 - sum(masses), 0.0)
     second = masses[1] if len(masses) > 1 else rest
     entropy = -sum(p * math.log(p) for p in [*masses, rest] if p > 0)

@@ -230,8 +230,11 @@ def _reply(kind: Kind, reply: str, template: int) -> str:
 
 def _prompt(request: Request, example: Example | None = None) -> str:
     """Return knowledge, question and task as one text, of the request or of an example."""
-    knowledge = request.knowledge if example is None else example.knowledge
-    question = request.question if example is None else example.question
+    knowledge, question, options = request.knowledge, request.question, _options(request)
+    if example is not None:
+        knowledge, question = example.knowledge, example.question
+        if request.kind != "choose":
+            options = example.choices
     if request.kind == "study":
         return "\n".join([*(f"Text: {_line(text)}" for text in knowledge), STUDY[question]])
     if request.kind == "rewrite":
@@ -239,7 +242,6 @@ def _prompt(request: Request, example: Example | None = None) -> str:
         return f"{spoken}\n\nNext question: {_line(question)}\n\n{REWRITE['ask']}"
     if request.kind in WRITTEN:
         return WRITTEN[request.kind].format(_line(question))
-    options = _options(request) if example is None or request.kind == "choose" else example.choices
     ask = _ask(request.kind, request.template, request.choices)
     lines = _question(question, options)
     if request.kind == "need" and NEED[request.template].is_inline:
@@ -305,5 +307,4 @@ class FunctionLLM(LLM):
             )
         if request.kind != "need":
             return Reply(text)
-        yes = from_text(text)
-        return Reply(text, yes if yes is None or NEED[request.template].yes_needs else 1 - yes)
+        return Reply(text, NEED[request.template].needed(from_text(text)))

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from kcard.errors import LLMError, RequestRefused, UsageError
 from kcard.interfaces import LLM
 from kcard.llms.generation import (
-    LEAST,
+    MIN_SHARED_TOKENS,
     Continuation,
-    Draw,
     PromptTokens,
     SharedPrefix,
     generate,
@@ -255,23 +254,24 @@ class LocalLLM(LLM):
         logits: bool = False,
         streamer: Any = None,
     ) -> list[Continuation]:
-        """Generate in batches of rows that share a prefix, or that share none worth caching."""
-        groups: dict[tuple[int, ...], list[int]] = {}
+        """Generate in batches of rows that share a prefix, or that share none worth caching, and a temperature."""
+        groups: dict[tuple[float, tuple[int, ...]], list[int]] = {}
+        seeds = []
         for i, (request, row) in enumerate(zip(requests, rows, strict=True)):
+            temperature = self.temperature if request.temperature is None else request.temperature
+            seeds.append(derive_seed(self.seed, request.question, request.sample))
             shared = self.prompts.shared(request, row)
-            groups.setdefault(tuple(row[:shared]) if shared >= LEAST else (), []).append(i)
+            prefix = tuple(row[:shared]) if shared >= MIN_SHARED_TOKENS else ()
+            groups.setdefault((temperature, prefix), []).append(i)
         continuations: dict[int, Continuation] = {}
-        for prefix, members in groups.items():
+        for (temperature, prefix), members in groups.items():
             cache = self._prefix.cache(prefix, len(members))
-            draws = []
-            for request in (requests[i] for i in members):
-                temperature = self.temperature if request.temperature is None else request.temperature
-                draws.append(Draw(temperature, derive_seed(self.seed, request.question, request.sample)))
             new = generate(
                 self.model,
                 [rows[i] for i in members],
                 most,
-                draws,
+                temperature,
+                [seeds[i] for i in members],
                 padding=self.prompts.padding(),
                 logits=logits,
                 streamer=streamer,

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import numpy as np
 
 from kcard.events import OnEvent
-from kcard.interfaces import LLM, Array, Generator
+from kcard.interfaces import LLM, Array, Checker, Generator, Pair, Relevance
 from kcard.types import Choice, Passage, Question, Reply, Request, Sampling
 
 
@@ -58,6 +58,33 @@ class WrittenCards(Generator):
         texts = tuple(question if isinstance(question, str) else question.text for question in questions)
         self.calls += [(texts, tuple(names), documents) for names in cards[:1]]
         return [[p for name in names for p in self._write(name, documents)] for names in cards]
+
+
+class Supports(Checker):
+    """A checker that supports every claim alike."""
+
+    def __init__(self, score: float = 1.0) -> None:
+        self.score = score
+
+    def support(self, pairs: Sequence[Pair]) -> Array:
+        return np.full(len(pairs), self.score, dtype=np.float32)
+
+
+class FirstBest(Relevance):
+    """Relevance that likes the first text best."""
+
+    def scores(self, question: str, texts: Sequence[str]) -> Array:
+        del question
+        return np.linspace(1, 0, len(texts), dtype=np.float32)
+
+
+class SharedWords(Relevance):
+    """Relevance as the share of common words; long texts lose."""
+
+    def scores(self, question: str, texts: Sequence[str]) -> Array:
+        words = set(question.lower().split())
+        shares = [len(words & set(text.lower().split())) / max(len(text.split()), 1) for text in texts]
+        return np.array(shares, dtype=np.float32)
 
 
 class LetterCounts:

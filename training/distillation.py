@@ -16,7 +16,7 @@ from kcard.batching import batched
 from kcard.cards.models.prompting import prompt_ids
 from kcard.errors import CardError, TrainingInterrupted, UsageError
 from kcard.events import Event, OnEvent, ignore, note
-from kcard.llms.generation import Draw, generate, padded_rows
+from kcard.llms.generation import generate, padded_rows
 from kcard.text import passage_digest, spaced_words
 from kcard.training.embedded.pseudo_queries import trained_wording
 from kcard.training.epochs import Epochs, Lazy, ReplayMix, Spool, TrainingExample, windowed_epochs
@@ -275,11 +275,10 @@ class Teacher:
         if not batch:
             return []
         rows = [self._teacher_prompt(question) for question in batch]
-        draws = [
-            Draw(TEMPERATURE, derive_seed(self.seed, "teacher", question.passage, question.text))
-            for question in batch
-        ]
-        written = generate(self.model, rows, ANSWER_TOKENS, draws, padding=self._padding, ends=self.ends)
+        seeds = [derive_seed(self.seed, "teacher", question.passage, question.text) for question in batch]
+        written = generate(
+            self.model, rows, ANSWER_TOKENS, TEMPERATURE, seeds, padding=self._padding, ends=self.ends
+        )
         end = self.tokenizer.eos_token_id
         return [
             [*row.tokens[:-1], end] if row.tokens and row.tokens[-1] in self.ends else row.tokens

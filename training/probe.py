@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from kcard.cards.models.prompting import prompt_ids
-from kcard.llms.generation import Draw, generate
+from kcard.llms.generation import generate
 from kcard.text import spaced_words
 from kcard.training.embedded.pseudo_queries import GapQuestion, bare, held_out
 from kcard.training.execution import autocast
@@ -124,7 +124,8 @@ class RecallProbe:
                 self.model,
                 [question.prompt for question in self.questions],
                 max(question.length for question in self.questions) + 1,  # and the end of the text
-                [Draw()] * len(self.questions),
+                temperature=0.0,
+                seeds=[0] * len(self.questions),
                 padding=padding,
                 ends={end},
             )

@@ -98,11 +98,12 @@ class SearchCard(CardGenerator):
                 from kcard.embedded import minilm
 
                 vectors = minilm.embed([question, *(source.text for source in sources)])
-                most = max(source.score for source in sources) or 1.0
+                cosines = (vectors[1:] @ vectors[0]).tolist()
+                best = max(source.score for source in sources) or 1.0
                 # Rounded, since the last bits of an embedding depend on the rest of its batch.
                 scores = [
-                    round(source.score / most + float(cosine), 5)
-                    for source, cosine in zip(sources, vectors[1:] @ vectors[0], strict=True)
+                    round(source.score / best + near, 5)
+                    for source, near in zip(sources, cosines, strict=True)
                 ]
                 order = sorted(range(len(sources)), key=lambda i: -scores[i])
                 sources = [sources[i] for i in order]
@@ -162,7 +163,8 @@ def load_model_of_card(
     """
     refuse_code(card.folder, f"card {card.name!r}", card.manifest.files)
     refuse_oversized(card.folder, f"card {card.name!r}")
-    if models.engines is not None and (served := models.engines.card(card, models)) is not None:
+    served = None if models.engines is None else models.engines.card(card, models)
+    if served is not None:
         _warn_unproven(card, read_fingerprint(card.folder) is None and not pinned)
         return served
     try:
@@ -171,7 +173,8 @@ def load_model_of_card(
         from kcard.cards.models import transformers_backend
 
         loaded = transformers_backend.CausalCard(card, models, unsupported=str(reason))
-    if (stored := read_fingerprint(card.folder)) is not None:
+    stored = read_fingerprint(card.folder)
+    if stored is not None:
         stored.check(loaded.measure(stored.pairs), card.name, card.manifest.base.name)
     else:
         _warn_unproven(card, not pinned)

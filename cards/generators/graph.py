@@ -6,9 +6,9 @@ by the sentence encoder. graph.tsv holds the triples: row n is the triple of pas
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,11 +23,11 @@ from kcard.types import Passage, Sampling, Source
 if TYPE_CHECKING:
     from kcard.cards.models.loader import Loader
 
-LONGEST = 12  # words of a name
-BUSY = 300  # statements about one entity, above which paths do not pass through it (a year, a country)
-MOST = 20_000  # paths compared
+MAX_NAME_WORDS = 12
+MAX_STATEMENTS = 300  # about one entity, above which paths do not pass through it (a year, a country)
+MAX_PATHS = 20_000  # compared
 CANDIDATES = 20  # paths that the encoder reads
-REMEMBERED = 50_000  # passages whose words are cached
+MAX_CACHED_PASSAGES = 50_000  # whose words are kept
 Name = tuple[str, ...]
 RowPath = tuple[int, ...]
 
@@ -68,28 +68,38 @@ class Graph:
 
     def find_names(self, question: Sequence[str]) -> list[Name]:
         """Return the entities that a question names, in order; the longest of overlapping names."""
-        names, at = [], 0
+        names: dict[Name, None] = {}
+        at = 0
         while at < len(question):
-            spans = (tuple(question[at : at + length]) for length in range(LONGEST, 0, -1))
-            name = next((span for span in spans if span in self.rows), None)
-            if name is not None:
-                names.append(name)
-            at += len(name) if name else 1
-        return list(dict.fromkeys(names))
+            step = 1
+            for length in range(MAX_NAME_WORDS, 0, -1):
+                name = tuple(question[at : at + length])
+                if name in self.rows:
+                    names[name] = None
+                    step = len(name)
+                    break
+            at += step
+        return list(names)
 
     def paths(self, names: Sequence[Name]) -> Iterator[RowPath]:
         """Yield single rows, then pairs of rows joined by an entity that the question does not name.
 
         Busy names start no path if the question has others.
         """
-        starts = [name for name in names if len(self.rows[name]) <= BUSY] or names
-        first = list(dict.fromkeys(row for name in starts for row in self.rows[name]))
-        yield from ((row,) for row in first)
+        starts = [name for name in names if len(self.rows[name]) <= MAX_STATEMENTS] or names
+        first: dict[int, None] = {}
+        for name in starts:
+            first.update(dict.fromkeys(self.rows[name]))
+        for row in first:
+            yield (row,)
         for row in first:
             for name in self.ends[row]:
                 onward = self.rows.get(name, [])
-                if name not in names and len(onward) <= BUSY:
-                    yield from ((row, other) for other in onward if other != row)
+                if name in names or len(onward) > MAX_STATEMENTS:
+                    continue
+                for other in onward:
+                    if other != row:
+                        yield row, other
 
 
 class GraphCard(CardGenerator):
@@ -105,7 +115,7 @@ class GraphCard(CardGenerator):
             raise DamagedCard(
                 f"card {card.name!r}: {card.folder / GRAPH} is not a table of triples: {error}"
             ) from error
-        self._words = lru_cache(REMEMBERED)(lambda row: frozenset(words(self._passages[row].text)))
+        self._words = lru_cache(MAX_CACHED_PASSAGES)(lambda row: frozenset(words(self._passages[row].text)))
         if len(self._graph.ends) != len(self._passages):
             raise DamagedCard(
                 f"card {card.name!r}: {GRAPH} does not match its passages: train the card again"
@@ -124,40 +134,37 @@ class GraphCard(CardGenerator):
         """Return the statements near the entities that a question names, best first."""
         question_words = words(question)
         names = self._graph.find_names(question_words)
-        other_words = set(question_words) - {word for name in names for word in name}
+        other_words = set(question_words).difference(*names)
         # The share of the question's names and other words that occur in each path, in [0, 1].
         shares: dict[RowPath, float] = {}
-        for path in islice(self._graph.paths(names), MOST):
-            there = {word for row in path for word in self._words(row)}
-            ends = {end for row in path for end in self._graph.ends[row]}
-            matches = len(there & other_words) + sum(name in ends for name in names)
+        for path in islice(self._graph.paths(names), MAX_PATHS):
+            there = set().union(*map(self._words, path))
+            ends = {*chain(*map(self._graph.ends.__getitem__, path))}
+            matches = len(there & other_words) + len(ends & {*names})
             shares[path] = matches / (len(other_words) + len(names))
             # A second statement must cover more of the question than the first alone.
             if path[1:] and shares[path] <= shares[path[:1]]:
                 del shares[path]
         # Join the statements of the best paths.
-        best = sorted(shares, key=lambda path: -shares[path])[:CANDIDATES]
         candidates = []
+        best = sorted(shares, key=lambda path: -shares[path])[:CANDIDATES]
         for path in best:
             statements = [self._passages[row] for row in path]
             text = " ".join(source.text for source in statements)
-            candidates.append((Source(text, statements[-1].file, statements[-1].line), shares[path]))
+            last = statements[-1]
+            candidates.append(Source(text, last.file, last.line, round(shares[path], 5)))
         if not candidates or not self._english:
-            return [Source(s.text, s.file, s.line, round(share, 5)) for s, share in candidates]
+            return candidates
         # In English, rank them by the mean of that share and the encoder's cosine.
         from kcard.embedded import minilm
 
-        vectors = minilm.embed([question, *(source.text for source, _ in candidates)])
-        # Rounded, since the last bits of an embedding depend on the rest of its batch.
-        scores = [
-            round((share + float(cosine)) / 2, 5)
-            for (_, share), cosine in zip(candidates, vectors[1:] @ vectors[0], strict=True)
-        ]
-        order = sorted(range(len(candidates)), key=lambda i: -scores[i])
-        return [
-            Source(candidates[i][0].text, candidates[i][0].file, candidates[i][0].line, scores[i])
-            for i in order
-        ]
+        vectors = minilm.embed([question, *(source.text for source in candidates)])
+        cosines = (vectors[1:] @ vectors[0]).tolist()
+        ranked = []
+        for candidate, path, cosine in zip(candidates, best, cosines, strict=True):
+            # Rounded, since the last bits of an embedding depend on the rest of its batch.
+            ranked.append(replace(candidate, score=round((shares[path] + cosine) / 2, 5)))
+        return sorted(ranked, key=lambda source: -source.score)
 
 
 def _name(text: str) -> Name:

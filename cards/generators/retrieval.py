@@ -18,7 +18,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,8 +53,10 @@ class ModelWithIndex(CardGenerator):
 
     def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate `documents` passages with the model, then as many with the index, which have a `source`."""
-        by_part = [part.generate(questions, documents, sampling) for part in self.parts]
-        return [list(chain(*own)) for own in zip(*by_part, strict=True)]
+        model, index = self._parts
+        generated = model.generate(questions, documents, sampling)
+        retrieved = index.generate(questions, documents, sampling)
+        return [[*own, *found] for own, found in zip(generated, retrieved, strict=True)]
 
 
 def load_generator(card: Card, models: "Loader") -> CardGenerator:
@@ -116,10 +117,11 @@ class RetrievalCard(CardGenerator):
             ranked.append([*first.values()][:most])
         if self._english:
             ranked = self._rerank(questions, ranked, documents)
-        sources = (
-            [replace(self._passages[row], score=score) for row, score in rows[:documents]] for rows in ranked
-        )
-        return [padded(self._name, rows, documents) for rows in sources]
+        passages = []
+        for rows in ranked:
+            sources = [replace(self._passages[row], score=score) for row, score in rows[:documents]]
+            passages.append(padded(self._name, sources, documents))
+        return passages
 
     def _find_candidates(self, questions: Sequence[str], most: int) -> list[Ranked]:
         """Find at most `most` candidates per question, best first, with the scores of the first stage."""
@@ -135,22 +137,22 @@ class RetrievalCard(CardGenerator):
             # A card without embeddings of this encoder: find candidates by words alone and embed them now.
             ranked = []
             for vector, shares in zip(vectors, lexical, strict=True):
-                rows = np.array(
-                    [row for row, _ in _take_best(shares, np.flatnonzero(shares), most)], np.int64
-                )
-                near = static.embed([self._passages[row].in_context for row in rows]) @ vector
+                likely = [row for row, _ in _take_best(shares, np.flatnonzero(shares), most)]
+                rows = np.array(likely, np.int64)
+                near = static.embed([self._passages[row].in_context for row in likely]) @ vector
                 mixed = np.zeros(len(shares), np.float32)
                 mixed[rows] = (1 - LEXICAL) * near + LEXICAL * shares[rows]
                 ranked.append(_take_best(mixed, rows, most))
             return ranked
         scores = (1 - LEXICAL) * self._dense.cosines(vectors) + LEXICAL * np.stack(lexical)
         every = np.arange(len(self._passages))
-        return [
-            self._keep_agreeing(question, _take_best(row, every, AGREEING * most), most)
-            if words(question)
-            else []
-            for question, row in zip(questions, scores, strict=True)
-        ]
+        candidates = []
+        for question, row in zip(questions, scores, strict=True):
+            best: Ranked = []
+            if words(question):
+                best = self._keep_agreeing(question, _take_best(row, every, AGREEING * most), most)
+            candidates.append(best)
+        return candidates
 
     def _keep_agreeing(self, question: str, candidates: Ranked, most: int) -> Ranked:
         """Keep the best by score, numbers and options, which embeddings, ranker and reader barely distinguish."""
@@ -186,11 +188,9 @@ class RetrievalCard(CardGenerator):
             for at in reading:
                 done = len(relevance[at])
                 step = MORE if done else max(FIRST, documents)
-                parts.append(
-                    [self._passages[row].in_context for row, _ in candidates[at][done : done + step]]
-                )
-            readings = read_all([(questions[at], part) for at, part in zip(reading, parts, strict=True)])
-            for at, read in zip(reading, readings, strict=True):
+                texts = [self._passages[row].in_context for row, _ in candidates[at][done : done + step]]
+                parts.append((questions[at], texts))
+            for at, read in zip(reading, read_all(parts), strict=True):
                 relevance[at] += [reading.relevance for reading in read]
             # Continue with the questions whose best candidate does not yet lead the prior of the next one.
             unsettled = []
@@ -198,16 +198,14 @@ class RetrievalCard(CardGenerator):
                 rows, done = candidates[at], len(relevance[at])
                 if done >= len(rows):
                     continue
-                best = max(
-                    odds + PRIOR * score for odds, (_, score) in zip(relevance[at], rows, strict=False)
-                )
-                if not best - PRIOR * rows[done][1] >= AHEAD:
+                lead = max(_posterior(relevance[at], rows)) - PRIOR * rows[done][1]
+                if not lead >= AHEAD:
                     unsettled.append(at)
             reading = unsettled
         # The candidates that were read, best first, with the probability that each answers.
         ranked = []
         for rows, values in zip(candidates, relevance, strict=True):
-            odds = [value + PRIOR * score for value, (_, score) in zip(values, rows, strict=False)]
+            odds = _posterior(values, rows)
             order = sorted(range(len(odds)), key=lambda at: -round(odds[at], 3))
             ranked.append([(rows[at][0], round(1 / (1 + math.exp(-values[at])), 5)) for at in order])
         return ranked
@@ -216,19 +214,22 @@ class RetrievalCard(CardGenerator):
         """Sort the candidates of each question by the ranker, unless all will be read anyway."""
         from kcard.embedded.reader import rank_all
 
-        pairs = [
-            (question, self._passages[row].in_context)
-            for question, rows in zip(questions, candidates, strict=True)
-            if len(rows) > FIRST
-            for row, _ in rows
-        ]
+        pairs = []
+        for question, rows in zip(questions, candidates, strict=True):
+            if len(rows) > FIRST:
+                pairs += [(question, self._passages[row].in_context) for row, _ in rows]
         scores = iter(np.round(rank_all(pairs), 3).tolist())
-        return [
-            sorted(rows, key=lambda candidate: -(next(scores) + RANKED * candidate[1]))
-            if len(rows) > FIRST
-            else rows
-            for rows in candidates
-        ]
+        ordered = []
+        for rows in candidates:
+            if len(rows) > FIRST:
+                rows = sorted(rows, key=lambda candidate: -(next(scores) + RANKED * candidate[1]))
+            ordered.append(rows)
+        return ordered
+
+
+def _posterior(relevance: Sequence[float], candidates: Ranked) -> list[float]:
+    """Return the log-odds of the candidates that were read: the reader's, with the first stage's score as prior."""
+    return [odds + PRIOR * score for odds, (_, score) in zip(relevance, candidates, strict=False)]
 
 
 def _take_best(scores: Array, rows: "np.typing.NDArray[np.int64]", most: int) -> Ranked:

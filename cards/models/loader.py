@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 # The memory budget of cards: when it is exceeded, the least used entries are evicted.
 
-SHARE = 0.5  # of the device's memory
-AGE = 1000  # uses after which all use counts are halved
+DEFAULT_MEMORY_SHARE = 0.5  # of the device's memory
+MAX_COUNTED_USES = 1000  # uses after which all use counts are halved
 
 
 class ModelCache:
@@ -48,7 +48,7 @@ class ModelCache:
     def limit(self) -> int:
         """Bytes."""
         if self._budget is None:
-            self._budget = int(device_bytes(self._device) * SHARE)
+            self._budget = int(device_bytes(self._device) * DEFAULT_MEMORY_SHARE)
         return self._budget
 
     def check(self, what: str, size: int) -> None:
@@ -97,7 +97,7 @@ class ModelCache:
             return
         self._uses[key] += 1
         self._total += 1
-        if self._total > AGE:
+        if self._total > MAX_COUNTED_USES:
             self._uses = Counter({used: times // 2 for used, times in self._uses.items() if times > 1})
             self._total = self._uses.total()
 
@@ -124,8 +124,8 @@ def device_bytes(device: str) -> int:
     return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
-ROWS = 256
-SMALL = 50_000_000
+MAX_ROWS = 256
+MAX_FLOAT32_PARAMETERS = 50_000_000
 # Adapters are not named like their cards: peft turns the names into module names, which may not contain dots.
 FIRST = "card0"
 # Files that determine a tokenizer; the config names its class.
@@ -175,7 +175,7 @@ class Loader:
     """
 
     device: str = "cpu"
-    rows: int = ROWS
+    rows: int = MAX_ROWS
     llm: "Callable[[str], LLM] | None" = None
     memory: int | None = None
     engines: "Engines | None" = None
@@ -222,7 +222,8 @@ class Loader:
                     tokenizer = AutoTokenizer.from_pretrained(
                         card.folder, local_files_only=True, trust_remote_code=False
                     )
-                    if (fast := getattr(tokenizer, "backend_tokenizer", None)) is not None:
+                    fast = getattr(tokenizer, "backend_tokenizer", None)
+                    if fast is not None:
                         check_rules(fast.to_str())  # of vocab.txt, tokenizer.model, ...
                 self._tokenizers[key] = tokenizer
         return self._tokenizers[key]
@@ -271,7 +272,8 @@ class Loader:
         key = (base.name, base.revision)
         if key not in self._digests:
             self._digests[key] = base_digest(*key)
-        if (digest := self._digests[key]) != base.sha256:
+        digest = self._digests[key]
+        if digest != base.sha256:
             own = "install the kcard that it was trained with, or train it again"
             remedy = own if base.name == BASE else "fetch the revision that the card names"
             raise ModelUnavailable(
@@ -295,8 +297,8 @@ class Loader:
 
 def in_single_precision(count: int, device: str) -> bool:
     """Return whether a model with `count` parameters runs in float32 on the device, not bfloat16."""
-    if count < SMALL or device != "cpu":
-        return count < SMALL
+    if count < MAX_FLOAT32_PARAMETERS or device != "cpu":
+        return count < MAX_FLOAT32_PARAMETERS
     return not system.multiplies_bf16()
 
 
@@ -335,7 +337,8 @@ def base_digest(name: str, revision: str | None = None) -> str | None:
     if folder is None:
         return None
     for pattern in ("*.safetensors", "pytorch_model*.bin"):
-        if files := [*folder.glob(pattern)]:
+        files = [*folder.glob(pattern)]
+        if files:
             return weights_digest({path.name: file_digest(path) for path in files})
     return None
 

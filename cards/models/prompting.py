@@ -54,11 +54,13 @@ class WordSketch:
     @classmethod
     def of_corpus(cls, texts: Sequence[str]) -> "WordSketch":
         """Compute idf as in BM25 (Lucene's) over `texts`."""
-        frequency = Counter(stem for text in texts for stem in stems(text))
-        count = len(texts)
-        return cls(
-            {s: round(math.log(1 + (count - n + 0.5) / (n + 0.5)), 4) for s, n in sorted(frequency.items())}
-        )
+        frequency = Counter[str]()
+        for text in texts:
+            frequency.update(stems(text))
+        count, idf = len(texts), {}
+        for stem, n in sorted(frequency.items()):
+            idf[stem] = round(math.log(1 + (count - n + 0.5) / (n + 0.5)), 4)
+        return cls(idf)
 
     @classmethod
     def read(cls, folder: Path) -> "WordSketch":
@@ -177,16 +179,17 @@ class Vocabulary:
         parts = words(token)
         if not parts or any(part in self.all_words for part in parts):
             return token
-        if len(parts) == 1 and (same := SAME.get(parts[0])):
+        if len(parts) == 1 and parts[0] in SAME:
+            same = SAME[parts[0]]
             return token.lower().replace(parts[0], same) if same in self.all_words else token
         if any(part[0].isdigit() for part in parts):
             return token
-        if len(parts) > 1 or token[0].isupper():
+        if len(parts) > 1 or token[0].isupper() or not self.common:
             return None
         # Choose the common word nearest in meaning.
         cosines = self.common_vectors @ minilm.word_vectors(parts)[0]
-        best = int(cosines.argmax()) if self.common else -1
-        return self.common[best] if self.common and cosines[best] >= NEAR else None
+        best = int(cosines.argmax())
+        return self.common[best] if cosines[best] >= NEAR else None
 
     @cached_property
     def common_vectors(self) -> Array:
@@ -363,13 +366,14 @@ class Prompter:
     def probes(self, pairs: Sequence[Pair], start: "Tensor | None") -> tuple[Prompts, list[list[int]]]:
         """Return questions as prompts, and the texts after them as token ids, for a fingerprint."""
         # Encode repeated questions only once.
-        questions = [*dict.fromkeys(question for question, _ in pairs)]
-        prompts = self.prompts(questions, PROBED, start)
-        texts = [self.tokenizer(text, add_special_tokens=False)["input_ids"] for _, text in pairs]
-        return (
-            prompts.pick([questions.index(question) for question, _ in pairs]),
-            [ids[: self.length(PROBED)] for ids in texts],
-        )
+        numbers: dict[str, int] = {}
+        rows, texts = [], []
+        for question, text in pairs:
+            rows.append(numbers.setdefault(question, len(numbers)))
+            ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+            texts.append(ids[: self.length(PROBED)])
+        prompts = self.prompts([*numbers], PROBED, start)
+        return prompts.pick(rows), texts
 
     def fingerprint(
         self,
@@ -381,18 +385,11 @@ class Prompter:
     ) -> Fingerprint:
         """Combine probes with their log-probabilities by the card and, for an adapter, by its base."""
         prompts, texts = probes
-        none: tuple[()] = ()
-        rows = [
-            Probe(question, text, tuple(prompt), tuple(ids), tuple(own), tuple(bare))
-            for (question, text), prompt, ids, own, bare in zip(
-                pairs,
-                prompts.ids or [none] * len(pairs),
-                texts,
-                card,
-                base or [none] * len(pairs),
-                strict=True,
-            )
-        ]
+        rows = []
+        for i, (question, text) in enumerate(pairs):
+            prompt = tuple(prompts.ids[i]) if prompts.ids else ()
+            bare = tuple(base[i]) if base else ()
+            rows.append(Probe(question, text, prompt, tuple(texts[i]), tuple(card[i]), bare))
         return Fingerprint(str(dtype).removeprefix("torch."), tuple(rows))
 
 
@@ -407,7 +404,9 @@ def load_prompter(
     """
     configured = ends if isinstance(ends, list) else [ends]
     eos = tuple(dict.fromkeys(x for x in (*configured, tokenizer.eos_token_id) if x is not None))
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else (eos[0] if eos else 0)
+    pad = tokenizer.pad_token_id
+    if pad is None:
+        pad = eos[0] if eos else 0
     projection: Projection | None = None
     if card.manifest.prompt.style == "encoder-prefix":
         if tokenizer.bos_token_id is None:

@@ -6,6 +6,7 @@ Stacks stay in memory as long as the budget allows; the cards' own files are rea
 from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,14 +34,14 @@ from kcard.types import Passage, Sampling
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Cached stacks of several cards per base or architecture: few are needed, since pools mostly run as a whole.
-MOST = 4
+# Of several cards, per base or architecture: few are needed, since pools mostly run as a whole.
+MAX_CACHED_STACKS = 4
 
 
 @dataclass(frozen=True)
 class _StackCache:
-    """The most recent stacks, with their own bytes, by folders; for adapters, also their base. Keeps MOST stacks of
-    several cards, and any number of single cards."""
+    """The most recent stacks, with their own bytes, by folders; for adapters, also their base. Keeps MAX_CACHED_STACKS
+    of several cards, and any number of single cards."""
 
     base: Decoder | None
     shared: int = 0
@@ -56,10 +57,11 @@ class _StackCache:
 
     def find(self, folders: Sequence[Path]) -> Decoder | None:
         """Return the stack of these cards, marking it as most recently used; None if missing."""
-        if (entry := self.decoders.pop(tuple(folders), None)) is None:
+        key = tuple(folders)
+        if key not in self.decoders:
             return None
-        self.decoders[tuple(folders)] = entry
-        return entry[0]
+        self.decoders[key] = self.decoders.pop(key)
+        return self.decoders[key][0]
 
     def add(self, folders: Sequence[Path], stack: Decoder) -> None:
         self.decoders[tuple(folders)] = stack, decoder.size(stack) - self.shared
@@ -67,7 +69,7 @@ class _StackCache:
     def make_room(self, needed: int, limit: int) -> None:
         """Drop stacks until another one fits: in number, and with `needed` more bytes within the limit."""
         several = [folders for folders in self.decoders if len(folders) > 1]
-        for folders in several[: max(0, len(several) - MOST + 1)]:
+        for folders in several[: max(0, len(several) - MAX_CACHED_STACKS + 1)]:
             del self.decoders[folders]
         while self.decoders and self.size + needed > limit:
             del self.decoders[next(iter(self.decoders))]
@@ -107,7 +109,8 @@ class Adapters:
     def decoder(self, folders: Sequence[Path]) -> Decoder:
         """Load these cards, in order."""
         stacks = self._stacks()
-        if (ready := stacks.find(folders)) is not None:
+        ready = stacks.find(folders)
+        if ready is not None:
             return ready
         base, memory = self.base(), self.models.cache
         needed = lora.added(base, [self.ranks[folder] for folder in folders])
@@ -182,7 +185,8 @@ class FullModels:
     def decoder(self, folders: Sequence[Path]) -> Decoder:
         memory = self.models.cache
         stacks: _StackCache = memory.get(self.key) or _StackCache(None)
-        if (ready := stacks.find(folders)) is not None:
+        ready = stacks.find(folders)
+        if ready is not None:
             return ready
         if len(folders) == 1:
             # A single card: take it from a stack that contains it, else load its own model.
@@ -331,16 +335,18 @@ class Group:
         # As many members at once as memory and rows allow.
         most = max(1, self.rows // different)
         by_card: PassagesByCard = []
-        while (start := len(by_card)) < len(members):
+        while len(by_card) < len(members):
+            start = len(by_card)
             end = start + self.stack.fitting(folders[start:])
             decoder = self.stack.decoder(folders[start:end])
             for first in range(start, end, most):
                 some = members[first : min(first + most, end)]
                 part = whole.part(decoder, first - start, first - start + len(some), end - start)
                 by_card += self._generate_batch(part, some, questions, different, sampling, embedded)
-        if different == documents:
-            return by_card
-        return [[passages * documents for passages in by_question] for by_question in by_card]
+        if different < documents:
+            for by_question in by_card:
+                by_question[:] = [passages * documents for passages in by_question]
+        return by_card
 
     def _generate_batch(
         self,
@@ -370,17 +376,15 @@ class Group:
             numbers = order[start : start + most]
             picked = [p.pick(numbers) for p in prompts]
             if picked[0].embeddings is None:
-                together = Prompts(ids=tuple(row for one in picked for row in one.ids))
+                together = Prompts(ids=tuple(chain.from_iterable(one.ids for one in picked)))
             else:
                 vectors = [one.embeddings for one in picked if one.embeddings is not None]
                 together = Prompts(embeddings=torch.cat(vectors))
             # Decode them, each document with its own seed.
-            seeds = [
-                seed
-                for member in members
-                for question in numbers
-                for seed in member.seeds(questions[question], documents, sampling)
-            ]
+            seeds: list[int] = []
+            for member in members:
+                for question in numbers:
+                    seeds += member.seeds(questions[question], documents, sampling)
             sampler = Sampler(
                 torch.tensor(seeds, dtype=torch.int64, device=decoder.embed.table.device),
                 sampling.temperature,

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kcard.cache import depth, layer_and_pooling, pooled
 from kcard.cards.card import Card
 from kcard.cards.fingerprint import Fingerprint, Pair
 from kcard.cards.models import prompting
 from kcard.cards.models.batched.generate import Prompts, until_eos
-from kcard.cards.models.loader import ROWS, Loader
+from kcard.cards.models.loader import MAX_ROWS, Loader
 from kcard.errors import UsageError
+from kcard.hidden_states import depth, layer_and_pooling, pooled
 from kcard.interfaces import Array, CardGenerator
 from kcard.manifest import MANIFEST, file_digest
-from kcard.token_sampling import Sampler
+from kcard.token_sampling import DrawnTokens, Sampler
 from kcard.types import Passage, Sampling
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Limits:
 
     eos: tuple[int, ...]
     pad: int
-    rows: int = ROWS
+    rows: int = MAX_ROWS
 
 
 def generate(
@@ -91,7 +91,7 @@ def _generate_batch(
     processors: list[Any] = []
     if sampling.temperature > 0:
         seed_tensor = torch.tensor(seeds, dtype=torch.int64, device=model.device)
-        processors.append(_SampledTokens(Sampler(seed_tensor, sampling.temperature, sampling.top_k), skip))
+        processors.append(DrawnTokens(Sampler(seed_tensor, sampling.temperature, sampling.top_k)))
     config = GenerationConfig(
         max_new_tokens=sampling.tokens,
         do_sample=False,
@@ -104,19 +104,6 @@ def _generate_batch(
         **inputs, generation_config=config, logits_processor=LogitsProcessorList(processors)
     )
     return out[:, skip:]
-
-
-class _SampledTokens:
-    """A LogitsProcessor that leaves only the token that each row's sampler draws, so that argmax is an exact sample."""
-
-    def __init__(self, sampler: Sampler, skip: int) -> None:
-        self._sampler, self._skip = sampler, skip
-
-    def __call__(self, input_ids: "Tensor", scores: "Tensor") -> "Tensor":
-        import torch
-
-        drawn = self._sampler.draw(scores, input_ids.shape[1] - self._skip).unsqueeze(1)
-        return torch.full_like(scores, -torch.inf).scatter(1, drawn, 0.0)
 
 
 # One forward pass of a transformers model over prompts, without sampling.
@@ -223,16 +210,18 @@ class CausalCard(CardGenerator):
         different = documents if sampling.temperature > 0 else min(documents, 1)
         model, prompter = self.loaded.activate(), self._prompter
         prompts = prompter.prompts(questions, sampling, self._start(model))
-        rows = [row for row in range(len(questions)) for _ in range(different)]
-        seeds = [seed for question in questions for seed in prompter.seeds(question, different, sampling)]
+        rows: list[int] = []
+        seeds: list[int] = []
+        for row, question in enumerate(questions):
+            rows += [row] * different
+            seeds += prompter.seeds(question, different, sampling)
         sampling = replace(sampling, tokens=prompter.length(sampling))
-        generated = generate(model, prompts.pick(rows), seeds, sampling, self._limits)
-        passages = [
-            prompter.passage(questions[row], ids, ended)
-            for row, (ids, ended) in zip(rows, generated, strict=True)
-        ]
-        grouped = [passages[i * different : (i + 1) * different] for i in range(len(questions))]
-        return grouped if different == documents else [group * documents for group in grouped]
+        generated = iter(generate(model, prompts.pick(rows), seeds, sampling, self._limits))
+        by_question = []
+        for question in questions:
+            passages = [prompter.passage(question, *next(generated)) for _ in range(different)]
+            by_question.append(passages if different == documents else passages * documents)
+        return by_question
 
     def measure(self, pairs: Sequence[Pair]) -> Fingerprint:
         """Measure the log-probabilities of each text after its question; for an adapter, also by its base."""
@@ -259,7 +248,8 @@ class CausalCard(CardGenerator):
         """Return the embedding of the prompts' first token, if they need it."""
         import torch
 
-        if (token := self._prompter.start) is None:
+        token = self._prompter.start
+        if token is None:
             return None
         table = model.get_input_embeddings()
         with torch.inference_mode():

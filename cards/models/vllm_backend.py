@@ -20,9 +20,9 @@ from uuid import uuid4
 from kcard.batching import in_order
 from kcard.cards.fingerprint import Fingerprint, Probe, read_fingerprint
 from kcard.cards.models.prompting import Prompter
+from kcard.connections import connected
 from kcard.errors import CardError, LLMError, ModelUnavailable, one_line
 from kcard.interfaces import CardGenerator
-from kcard.system import connected
 from kcard.types import Passage, Sampling
 
 CONCURRENCY = 64  # concurrent requests; the server batches them
@@ -91,7 +91,8 @@ class Server:
         """Return the server's --max-loras, which its metrics report once an adapter was used; None if unknown."""
         with suppress(LLMError), self._explained():  # metrics may be disabled
             text = self._client.get(f"{self.url}/metrics", cast_to=str)
-            if match := re.search(r'vllm:lora_requests_info\{[^}]*max_lora="(\d+)"', text):
+            match = re.search(r'vllm:lora_requests_info\{[^}]*max_lora="(\d+)"', text)
+            if match:
                 return max(1, int(match[1]))
         return None
 
@@ -221,9 +222,11 @@ class Server:
 # Other programs may load and unload adapters on the same server. So the server's list is authoritative, not what was
 # loaded from here, and an adapter that vanished is loaded again.
 
-PLACES = 4  # if the server does not report its limit
-FRESH = 60.0  # seconds after which a model is checked again: its server may have been restarted with another
-LEFT = 60.0  # seconds for which another program's adapter is left alone
+DEFAULT_PLACES = 4  # if the server does not report its limit
+RECHECK_SECONDS = (
+    60.0  # after which a model is checked again: its server may have been restarted with another
+)
+FOREIGN_SECONDS = 60.0  # for which another program's adapter is left alone
 PREFIX = "kcard-"  # of the names of all adapters that kcard loads
 
 
@@ -248,7 +251,7 @@ class Place:
         Raises what `prepare` does; the next call then prepares again.
         """
         with self.lock:
-            if self.loads <= seen or time.monotonic() - self.since > FRESH:
+            if self.loads <= seen or time.monotonic() - self.since > RECHECK_SECONDS:
                 prepare()
                 self.loads, self.since = max(self.loads, seen) + 1, time.monotonic()
             return self.loads
@@ -268,10 +271,10 @@ class Places:
 
     @property
     def most(self) -> int:
-        """PLACES until the server, polled now and then, reports it."""
+        """DEFAULT_PLACES until the server, polled now and then, reports it."""
         if self._most is None and time.monotonic() >= self._ask_again:
-            self._most, self._ask_again = self._server.adapters_at_once(), time.monotonic() + FRESH
-        return self._most or PLACES
+            self._most, self._ask_again = self._server.adapters_at_once(), time.monotonic() + RECHECK_SECONDS
+        return self._most or DEFAULT_PLACES
 
     @contextmanager
     def occupy(self, name: str) -> Iterator[Place]:
@@ -313,14 +316,14 @@ class Places:
             listed = [other for other in names if other.startswith(PREFIX)]
             self._seen = {other: self._seen.get(other, now) for other in listed}
             with self._changed:
-                counted = [
-                    other
-                    for other in listed
-                    if other in self._places or other in self._loaded or now - self._seen[other] >= LEFT
-                ]
-                gone = [other for other in counted if other not in self._places]
-                idle = [other for other in self._idle() if other in counted]
-                leaving = [*gone, *idle][: max(0, len(counted) + 1 - self.most)]
+                gone, here = [], set()
+                for other in listed:
+                    if other in self._places:
+                        here.add(other)
+                    elif other in self._loaded or now - self._seen[other] >= FOREIGN_SECONDS:
+                        gone.append(other)
+                idle = [other for other in self._idle() if other in here]
+                leaving = [*gone, *idle][: max(0, len(gone) + len(here) + 1 - self.most)]
             for other in leaving:
                 self._server.unload(other)
             self._loaded.add(name)
@@ -413,7 +416,8 @@ class ServedCard(CardGenerator):
         card = self.prompter.card
         if self.base is not None:
             self.places.load(self.model, partial(self.server.load, self.model, card.folder.resolve()))
-        if (stored := read_fingerprint(card.folder)) is None:
+        stored = read_fingerprint(card.folder)
+        if stored is None:
             return
         try:
             self.check(stored)
@@ -474,9 +478,10 @@ class ServedCards:
             return self._generate_for_card(*job, different, sampling, requests)
 
         by_card = [*in_order(generate, cards, workers)]
-        if different == documents:
-            return by_card
-        return [[passages * documents for passages in by_question] for by_question in by_card]
+        if different < documents:
+            for by_question in by_card:
+                by_question[:] = [passages * documents for passages in by_question]
+        return by_card
 
     def _generate_for_card(
         self,
@@ -490,22 +495,21 @@ class ServedCards:
         prompter = card.prompter
         with self.tokenizing:
             prompts = prompter.prompts(questions, sampling, None)
-        document_requests = [
-            DocumentRequest(
-                prompt, prompter.length(sampling), sampling.temperature, sampling.top_k, seed, prompter.eos
-            )
-            for question, prompt in zip(questions, prompts.ids, strict=True)
-            for seed in prompter.seeds(question, documents, sampling)
-        ]
+        length, eos = prompter.length(sampling), prompter.eos
+        document_requests = []
+        for question, prompt in zip(questions, prompts.ids, strict=True):
+            for seed in prompter.seeds(question, documents, sampling):
+                document_requests.append(
+                    DocumentRequest(prompt, length, sampling.temperature, sampling.top_k, seed, eos)
+                )
         with card.places.occupy(card.model) as place:
             card.ensure_ready(place)
-            generated = [*in_order(partial(card.document, place), document_requests, requests)]
+            generated = iter([*in_order(partial(card.document, place), document_requests, requests)])
+        by_question = []
         with self.tokenizing:
-            passages = [
-                prompter.passage(questions[number // documents], ids, ended)
-                for number, (ids, ended) in enumerate(generated)
-            ]
-        return [passages[start : start + documents] for start in range(0, len(passages), documents)]
+            for question in questions:
+                by_question.append([prompter.passage(question, *next(generated)) for _ in range(documents)])
+        return by_question
 
 
 def _with_values(

@@ -128,7 +128,8 @@ class Engines:
             raise CardNotServed(f"vLLM can't load its adapter: {refused}")
         named = card.manifest.base
         for engine in self._reachable_engines():
-            if (base := engine.base(named.name)) is not None:
+            base = engine.base(named.name)
+            if base is not None:
                 prompter = _make_prompter(card, models, base_files(named.name, named.revision), base)
                 return ServedCard(
                     prompter, engine.server, engine.places, adapter_name(card), base.name, self._group

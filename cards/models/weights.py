@@ -14,7 +14,7 @@ from kcard.cards.card import WEIGHTS, Card
 from kcard.cards.models.batched import families
 from kcard.cards.models.batched.decoder import Decoder, Rotary, UnsupportedModel
 from kcard.cards.models.batched.families import ModelCheckpoint
-from kcard.cards.models.loader import SMALL, Loader, explained, in_single_precision
+from kcard.cards.models.loader import MAX_FLOAT32_PARAMETERS, Loader, explained, in_single_precision
 from kcard.embedded.opt import base_folder
 from kcard.errors import CardError, ModelUnavailable
 
@@ -72,7 +72,8 @@ def size(folder: Path, device: str) -> int:
 def embedded(folder: Path, device: str) -> Weights | None:
     """Load the model in a folder if it is like embedded ones."""
     weights = folder / "model.safetensors"
-    if not weights.is_file() or weights.stat().st_size >= 4 * SMALL:  # a larger one may be in bf16
+    # A larger one may be in bf16.
+    if not weights.is_file() or weights.stat().st_size >= 4 * MAX_FLOAT32_PARAMETERS:
         return None
     if not families.is_plain_opt(_json(folder / "config.json")):
         return None
@@ -122,19 +123,19 @@ def _opt_shapes(config: Any) -> dict[str, tuple[int, ...]]:
         "self_attn_layer_norm": (width,),
         "final_layer_norm": (width,),
     }
-    modules: dict[str, tuple[int, ...]] = {
-        f"layers.{number}.{name}": shape
-        for number in range(config.num_hidden_layers)
-        for name, shape in layer.items()
+    modules: dict[str, tuple[int, ...]] = {"final_layer_norm": (width,)}
+    for number in range(config.num_hidden_layers):
+        for name, shape in layer.items():
+            modules[f"layers.{number}.{name}"] = shape
+    prefix = "model.decoder"
+    shapes: dict[str, tuple[int, ...]] = {
+        f"{prefix}.embed_tokens.weight": (config.vocab_size, width),
+        f"{prefix}.embed_positions.weight": (config.max_position_embeddings + families.OFFSET, width),
     }
-    modules["final_layer_norm"] = (width,)
-    tables = {
-        "embed_tokens": (config.vocab_size, width),
-        "embed_positions": (config.max_position_embeddings + families.OFFSET, width),
-    }
-    shapes = {f"{name}.weight": shape for name, shape in (modules | tables).items()}
-    shapes |= {f"{name}.bias": shape[:1] for name, shape in modules.items()}
-    return {f"model.decoder.{name}": shape for name, shape in shapes.items()}
+    for name, shape in modules.items():
+        shapes[f"{prefix}.{name}.weight"] = shape
+        shapes[f"{prefix}.{name}.bias"] = shape[:1]
+    return shapes
 
 
 def limits(folder: Path) -> tuple[int | list[int] | None, int | None]:

@@ -40,7 +40,7 @@ REFERENCE: Mapping[str, Sequence[str]] = {
     "Ask": ("ask", "Pipeline", "AskOptions", "Answer", "Passage", "ask_on_cluster", "RayOptions"),
     "Train and update": (
         *("train", "TrainOptions", "train_many", "index_corpus", "study"),
-        *("sync", "watch", "add", "Manifest"),
+        *("sync", "watch", "add", "Card", "Manifest"),
     ),
     "Publish": ("publish", "pull", "Hub", "login", "logout", "whoami"),
     "Measure": ("exam", "audit", "audit_many", "browse", "check", "check_file", "evaluate", "report"),
@@ -51,6 +51,7 @@ REFERENCE: Mapping[str, Sequence[str]] = {
 METHODS = {
     "Pipeline": ("__call__", "outcomes", "stream", "prepared", "complete", "variant", "cards", "batch"),
     "Answer": ("to_json",),
+    "Card": ("open", "ask", "exam", "publish", "push"),
     "Hub": ("publish", "list", "get", "versions", "select", "pull", "remove", "verify"),
 }
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
 from kcard.config import is_on_this_machine
+from kcard.connections import require_listener
 from kcard.errors import HubError, KcardError, UnknownCard, UsageError, one_line, printable
 from kcard.hub.errors import Dangerous, TooLarge
 from kcard.io import replacing, shown_size
-from kcard.system import require_listener
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi

@@ -3,8 +3,8 @@
 import kcard
 
 card = kcard.train("notes/")
-kcard.publish(card)
-print(kcard.ask("Who won the senate race in Oregon?").answer)
+print(card.ask("Who won the senate race in Oregon?").answer)
+card.publish()
 """
 
 from importlib import import_module
@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # as type checkers and editors know them; a test compares the
     from kcard.api.sync import watch as watch
     from kcard.api.train import train as train
     from kcard.api.train import train_many as train_many
+    from kcard.cards.card import Card as Card
     from kcard.cluster import RayOptions as RayOptions
     from kcard.hub.registry import Hub as Hub
     from kcard.integrators.batch_files import ask_on_cluster as ask_on_cluster
@@ -50,6 +51,7 @@ if TYPE_CHECKING:  # as type checkers and editors know them; a test compares the
 _HOMES = {
     "Answer": "kcard.types",
     "AskOptions": "kcard.integrators.options",
+    "Card": "kcard.cards.card",
     "Hub": "kcard.hub.registry",
     "Manifest": "kcard.manifest",
     "Passage": "kcard.types",

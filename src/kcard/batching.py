@@ -45,14 +45,6 @@ def questions_together(requests: int | None) -> int:
     return max(QUESTIONS, 4 * (requests or 1))
 
 
-def alike(keys: Iterable[Key]) -> dict[Key, list[int]]:
-    """Return the indices of each key, in order of first occurrence."""
-    places: dict[Key, list[int]] = {}
-    for index, key in enumerate(keys):
-        places.setdefault(key, []).append(index)
-    return places
-
-
 def by_length(lengths: Sequence[int]) -> list[int]:
     """Return indices in order of length; equal ones stay in their order."""
     return sorted(range(len(lengths)), key=lengths.__getitem__)

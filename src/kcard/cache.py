@@ -1,4 +1,4 @@
-"""A cache on disk, and the embeddings and pooled hidden states that are kept in it.
+"""A cache on disk, and the embeddings that are kept in it.
 
 The cache may lose entries but never return wrong ones: each has a checksum, and one that can't be read or written
 (damaged, full, read-only, in use) counts as missing. It stores bytes under keys, whatever they mean.
@@ -13,22 +13,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from kcard.batching import LRUCache
 from kcard.config import settings
 from kcard.embedded import minilm, networks
-from kcard.errors import UsageError
 from kcard.interfaces import Array
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 CHECKSUM = 8  # bytes
-IN_MEMORY = 16384  # entries; an embedding of the embedded encoder takes 1.5 kB
-PATIENCE = 0.5  # seconds to wait for another process that is writing
+MAX_ENTRIES_IN_MEMORY = 16384  # entries; an embedding of the embedded encoder takes 1.5 kB
+MAX_WAIT_SECONDS = 0.5  # seconds to wait for another process that is writing
 DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -122,7 +117,7 @@ class Cache:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.closing(
-                sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
+                sqlite3.connect(self.path, timeout=MAX_WAIT_SECONDS, isolation_level=None)
             ) as file:
                 # Waiting for the disk often takes longer than computing a value. Checksums and SQLite detect the damage
                 # of a power failure.
@@ -151,7 +146,7 @@ class Cache:
         return int((pages - free) * size)
 
 
-memory: LRUCache[bytes, bytes] = LRUCache(IN_MEMORY)
+memory: LRUCache[bytes, bytes] = LRUCache(MAX_ENTRIES_IN_MEMORY)
 
 
 def _sealed(k: bytes, value: bytes) -> bytes:
@@ -162,8 +157,8 @@ def _sealed(k: bytes, value: bytes) -> bytes:
 #
 # Texts that are embedded together repeatedly, such as the descriptions of all cards of a pool, are cached as a matrix.
 
-MANY = 1000  # texts, which take seconds to embed
-MATRICES = 256_000_000  # bytes on disk; 10,000 cards take 15 MB
+SLOW_COUNT = 1000  # texts, which take seconds to embed
+MAX_MATRICES_BYTES = 256_000_000  # bytes on disk; 10,000 cards take 15 MB
 
 
 def embed(texts: Sequence[str]) -> Array:
@@ -173,14 +168,15 @@ def embed(texts: Sequence[str]) -> Array:
 
 def matrix(texts: Sequence[str]) -> Array:
     """Return the same, cached as one read-only matrix for these texts."""
-    limit = min(settings().cache_mb * 1_000_000, MATRICES)
+    limit = min(settings().cache_mb * 1_000_000, MAX_MATRICES_BYTES)
     if not limit or not texts:
         return embed(texts)
     whole = key("matrix", _digest(), *texts)
     disk = Cache(folder() / "matrices.sqlite", limit)
-    if (stored := disk.read([whole]).get(whole)) is not None:
+    stored = disk.read([whole]).get(whole)
+    if stored is not None:
         return np.frombuffer(stored, dtype=np.float32).reshape(len(texts), -1)
-    if len(texts) > MANY:
+    if len(texts) > SLOW_COUNT:
         logging.getLogger(__name__).warning(
             "reading %d descriptions for the first time, which takes a while", len(texts)
         )
@@ -216,62 +212,3 @@ def _digest() -> str:
         version("tokenizers"),
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-# Hidden states of a transformer as vectors of texts: one layer, pooled over tokens.
-
-Pooling = Literal["auto", "last", "mean", "cls", "pooler"]
-CAUSAL: tuple[Pooling, ...] = ("auto", "last", "mean")  # of causal models
-ENCODERS: tuple[Pooling, ...] = get_args(Pooling)
-
-
-def layer_and_pooling(
-    layer: str, pooling: str, layers: int, poolings: tuple[Pooling, ...] = CAUSAL
-) -> tuple[int, Pooling]:
-    """Parse and check the layer and the pooling that a user chose for a model with `layers` layers.
-
-    layer     0 is the embedding, 1 the first layer, -1 the last; raises UsageError for any other
-    pooling   one of `poolings`: the state of the last token, the mean over tokens, the state of the first token
-              (cls), the model's own pooler; auto depends on the kind of model
-    """
-    if not layer.removeprefix("-").isdecimal() or not -layers - 1 <= int(layer) <= layers:
-        raise UsageError(f"layer {layer!r}: the model has layers 0 to {layers}, or -1 for its last")
-    for choice in poolings:
-        if pooling == choice:
-            return int(layer), choice
-    raise UsageError(f"pooling {pooling!r}: choose one of {', '.join(poolings)}")
-
-
-def pooled(states: "Tensor", mask: "Tensor", mean: bool) -> "Tensor":
-    """Pool right-padded states (n, tokens, d) with the mask (n, tokens) to (n, d) in single precision: the mean over
-    tokens, or the last token's state.
-    """
-    import torch
-
-    states = states.float()
-    if mean:
-        counted = mask.unsqueeze(-1).to(states.dtype)
-        return (states * counted).sum(1) / counted.sum(1)
-    return states[torch.arange(len(states)), mask.sum(1) - 1]
-
-
-def first(states: "Tensor") -> "Tensor":
-    """Return the state of the first token, shape (n, tokens, d) to (n, d) in single precision."""
-    return states[:, 0].float()
-
-
-def depth(model: Any) -> int:
-    """Return the number of layers of a model; of an encoder-decoder, those of the decoder."""
-    config = model.config.get_text_config(decoder=True)
-    return int(getattr(config, "num_decoder_layers", None) or config.num_hidden_layers)
-
-
-def weights_digest(model: Any, *more: object) -> str:
-    """Return the sha256, hexadecimal, of the weights in memory, independent of their files, and of `more`."""
-    import torch
-
-    state = hashlib.sha256(repr(more).encode())
-    for name, tensor in sorted(model.state_dict().items()):
-        state.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        state.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return state.hexdigest()

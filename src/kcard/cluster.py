@@ -36,7 +36,7 @@ from kcard.version import __version__
 
 RETRIES = 1  # of a piece whose worker was lost
 PASSES = 2  # the second, with new workers, is for pieces that a lost node took with it, retries included
-SECONDS = 5.0  # in which the head of a cluster must answer
+MAX_ANSWER_SECONDS = 5.0  # in which the head of a cluster must answer
 # How a connection begins in HTTP/2, which gRPC and so Ray's heads speak (RFC 9113, section 3.4): a preface and an empty
 # frame of settings (type 4); the server answers with its own.
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
@@ -211,50 +211,12 @@ def _mapped_by_ray(
         try:
             left = dict(enumerate(pieces))
             for _ in range(PASSES):
+                with closing(_pass(function, left, cluster, gpus)) as outcomes:
+                    for number, outcome in outcomes:
+                        del left[number]
+                        yield number, outcome
                 if not left:
                     return
-                # As many workers as the nodes have room for.
-                resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-                slots = sum(
-                    int(
-                        min(node.get("CPU", 0) / cluster.ray_cpus, node.get("GPU", 0) / gpus if gpus else 1e9)
-                    )
-                    for node in resources
-                )
-                if not slots:
-                    needs = f"{cluster.ray_cpus:g} CPU cores" + (" and a GPU" if gpus else "")
-                    raise ClusterError(
-                        f"no node of the Ray cluster has {needs}: lower --ray-cpus, or add nodes"
-                    )
-                # A block for each piece, so that it is a task of its own and comes back as soon as it is done.
-                items = [json.dumps(item) for item in left.items()]
-                data = ray.data.from_items(items, override_num_blocks=len(items))
-                data.context.enable_progress_bars = False
-                data.context.max_errored_blocks = -1  # a piece that ends its workers costs only itself
-                pool = ray.data.ActorPoolStrategy(
-                    size=min(slots, len(items)), max_tasks_in_flight_per_actor=1
-                )
-                with warnings.catch_warnings(action="ignore"):  # max_task_retries has no other place
-                    done = data.map_batches(
-                        _Worker,
-                        fn_constructor_args=(function, str(Path.cwd()), __version__),
-                        batch_size=1,
-                        batch_format="numpy",
-                        compute=pool,
-                        num_cpus=cluster.ray_cpus,
-                        num_gpus=gpus,
-                        runtime_env={"env_vars": for_other_machines()},
-                        max_task_retries=RETRIES,
-                    )
-                # Yield the outcomes as they arrive.
-                batches: Any = iter(
-                    done.iter_batches(batch_size=None, prefetch_batches=0, batch_format="numpy")
-                )
-                with closing(batches):  # Ray Data's threads must end before Ray is shut down
-                    for batch in batches:
-                        for number, outcome in map(json.loads, batch["item"]):
-                            del left[number]
-                            yield number, outcome
             lost = f"its worker was lost {PASSES * (RETRIES + 1)} times, perhaps because memory ran out"
             for number in left:
                 yield number, {"error": lost}
@@ -268,8 +230,50 @@ def _mapped_by_ray(
             if ours:
                 for thread in {*threading.enumerate()} - threads:
                     if thread.name != "Prefetcher":  # which only sleeps
-                        thread.join(SECONDS)
+                        thread.join(MAX_ANSWER_SECONDS)
                 ray.shutdown()
+
+
+def _pass(
+    function: Callable[..., Any], pieces: Mapping[int, Row], cluster: RayOptions, gpus: float
+) -> Generator[tuple[int, Row], None, None]:
+    """Have workers do these pieces; yield the outcomes as they arrive, without those of lost workers."""
+    import ray
+    import ray.data
+
+    # As many workers as the nodes have room for.
+    slots = 0
+    for node in ray.nodes():
+        has = node["Resources"] if node["Alive"] else {}
+        places = has.get("CPU", 0) / cluster.ray_cpus
+        if gpus:
+            places = min(places, has.get("GPU", 0) / gpus)
+        slots += int(places)
+    if not slots:
+        needs = f"{cluster.ray_cpus:g} CPU cores" + (" and a GPU" if gpus else "")
+        raise ClusterError(f"no node of the Ray cluster has {needs}: lower --ray-cpus, or add nodes")
+    # A block for each piece, so that it is a task of its own and comes back as soon as it is done.
+    items = [json.dumps(item) for item in pieces.items()]
+    data = ray.data.from_items(items, override_num_blocks=len(items))
+    data.context.enable_progress_bars = False
+    data.context.max_errored_blocks = -1  # a piece that ends its workers costs only itself
+    pool = ray.data.ActorPoolStrategy(size=min(slots, len(items)), max_tasks_in_flight_per_actor=1)
+    with warnings.catch_warnings(action="ignore"):  # max_task_retries has no other place
+        done = data.map_batches(
+            _Worker,
+            fn_constructor_args=(function, str(Path.cwd()), __version__),
+            batch_size=1,
+            batch_format="numpy",
+            compute=pool,
+            num_cpus=cluster.ray_cpus,
+            num_gpus=gpus,
+            runtime_env={"env_vars": for_other_machines()},
+            max_task_retries=RETRIES,
+        )
+    batches: Any = iter(done.iter_batches(batch_size=None, prefetch_batches=0, batch_format="numpy"))
+    with closing(batches):  # Ray Data's threads must end before Ray is shut down
+        for batch in batches:
+            yield from map(json.loads, batch["item"])
 
 
 def _connect(address: str) -> None:
@@ -283,7 +287,7 @@ def _connect(address: str) -> None:
                 f"--ray {address}: expected HOST:PORT of the cluster's head on a machine of the cluster, auto or local"
             )
         try:
-            with socket.create_connection((host, int(port)), SECONDS) as connection:
+            with socket.create_connection((host, int(port)), MAX_ANSWER_SECONDS) as connection:
                 connection.sendall(HELLO)
                 answer = connection.recv(9)
         except (OSError, OverflowError) as error:

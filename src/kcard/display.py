@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kcard.types import Answer, Citation, CitationVerdict, Passage, Source
 
 SCORES = ("relevance", "faithfulness", "factuality")
-SHOWN = 240  # characters of a passage
+MAX_SHOWN_CHARACTERS = 240  # characters of a passage
 BEGINNING = 8  # words of a sentence that is already in the answer
 CONSTANT = ("always", "never")  # gates whose score is always the same
 
@@ -88,7 +88,8 @@ def _quotation(citation: "Citation", answer: "Answer") -> Quotation:
     support = "" if citation.support >= 1 or is_contradicted else f", support {number(citation.support)}"
     steps = [f"{passage.card} ({'retrieval' if passage.source else 'model'}{support})"]
     source = passage.source or passage.evidence
-    if where := place(source and replace(source, line=citation.line or source.line)):
+    where = place(source and replace(source, line=citation.line or source.line))
+    if where:
         steps.append(where)
     values = ((name, getattr(passage, name)) for name in SCORES[1:])
     scores = tuple((name, value) for name, value in values if value is not None)
@@ -127,7 +128,7 @@ def _quoted_parts(citation: "Citation", passage: "Passage", answer: "Answer") ->
 
 
 def nearest_quotation(answer: "Answer") -> Quotation | None:
-    """Return the nearest text within its passage, of which at most SHOWN characters appear; None if there is none."""
+    """Return the nearest text in its passage, cut to MAX_SHOWN_CHARACTERS; None if there is none."""
     nearest = answer.nearest
     if nearest is None:
         return None
@@ -138,7 +139,7 @@ def nearest_quotation(answer: "Answer") -> Quotation | None:
         line = " ".join(passage.text.split())
         at = line.find(quote)
         if at >= 0:
-            end, room = at + len(quote), max(0, SHOWN - len(quote)) // 2
+            end, room = at + len(quote), max(0, MAX_SHOWN_CHARACTERS - len(quote)) // 2
             begin, stop = max(0, at - room), min(len(line), end + room)
             before = line[begin:at] if not begin else f"… {line[begin:at].partition(' ')[2]}"
             after = line[end:stop] if stop == len(line) else f"{line[end:stop].rpartition(' ')[0]} …"
@@ -190,7 +191,8 @@ def plain_text(answer: "Answer") -> str:
     for i, quotation in enumerate(quotations(answer), start=1):
         scores = ", ".join(f"{name} {number(value)}" for name, value in quotation.scores)
         lines.append(f"[{i}] {quotation.line.removeprefix('<- ')}" + (f" ({scores})" if scores else ""))
-    if (nearest := nearest_quotation(answer)) is not None:
+    nearest = nearest_quotation(answer)
+    if nearest is not None:
         where = "".join(f" ({step})" for step in nearest.steps)
         lines.append(f'nearest passage: "{nearest.sentence}"{where}')
     return printable("\n".join(lines))
@@ -214,21 +216,12 @@ def number(score: float | None) -> str:
 
 def answer_html(answer: "Answer") -> str:
     """Return the answer, its quotations, and its passages with their scores in a part that opens."""
-    columns = [
-        "status",
-        "card",
-        "text",
-        *(n for n in SCORES if any(getattr(p, n) is not None for p in answer.passages)),
-    ]
-    rows = [
-        [
-            "kept" if passage.kept else "dropped",
-            passage.card,
-            passage.knowledge,
-            *(number(getattr(passage, name)) for name in columns[3:]),
-        ]
-        for passage in answer.passages
-    ]
+    scores = [name for name in SCORES if any(getattr(p, name) is not None for p in answer.passages)]
+    columns, rows = ["status", "card", "text", *scores], []
+    for passage in answer.passages:
+        figures = [number(getattr(passage, name)) for name in scores]
+        status = "kept" if passage.kept else "dropped"
+        rows.append([status, passage.card, passage.knowledge, *figures])
     return _render(
         "answer",
         question=answer.question,

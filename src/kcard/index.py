@@ -93,7 +93,7 @@ Counts = npt.NDArray[np.int64]
 
 BM25: Any = {"k1": 1.5, "b": 0.75, "delta": 0.5, "method": "lucene", "idf_method": "lucene"}
 ANALYSIS = "analysis.json"
-PART = 4096  # texts whose words are counted at a time
+TEXTS_AT_A_TIME = 4096  # texts whose words are counted at a time
 
 
 class Index:
@@ -278,7 +278,7 @@ class _Counted(Iterable[Postings]):
     _first: Postings | None = None
 
     def __iter__(self) -> Iterator[Postings]:
-        for number, part in enumerate(batched(self.texts, PART)):
+        for number, part in enumerate(batched(self.texts, TEXTS_AT_A_TIME)):
             if number:
                 yield Postings.of(part, index_terms(self.stemmer))
                 continue

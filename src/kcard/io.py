@@ -250,9 +250,11 @@ def build(cls: type[T], data: Any) -> T:
     if not isinstance(data, dict):
         raise TypeError(f"{cls.__name__} must be an object, not {_name(data)}")
     kinds, needed = _fields(cast(Any, cls))
-    if unknown := sorted(set(data) - kinds.keys()):
+    unknown = sorted(set(data) - kinds.keys())
+    if unknown:
         raise TypeError(f"unknown key {unknown[0]!r}")
-    if missing := sorted(needed - set(data)):
+    missing = sorted(needed - set(data))
+    if missing:
         raise TypeError(f"{missing[0]!r} is missing")
     return cls(**{key: _value(kinds[key], value, key) for key, value in data.items()})
 

@@ -189,7 +189,8 @@ class Manifest:
                     f"{where}: manifest format {version!r} is unknown; this kcard reads format {FORMAT}"
                 )
             # Older versions: the method as the kind, and whether the card has an index too.
-            if type(has_index := data.pop("index", False)) is not bool:
+            has_index = data.pop("index", False)
+            if type(has_index) is not bool:
                 raise TypeError(f"index is {str(has_index)[:40]!r}, but must be true or false")
             if has_index and data.get("kind", "full") in METHODS:
                 data |= {"kind": BOTH, "method": data.get("kind", "full")}
@@ -235,10 +236,13 @@ def weights_digest(files: Mapping[str, str]) -> str:
 
 def card_files(folder: Path) -> Iterator[str]:
     """Yield the relative POSIX paths of a card folder's files, sorted, without the manifest and hidden files."""
-    paths = (p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
-    yield from sorted(
-        p for p in paths if p != MANIFEST and not any(part.startswith(".") for part in p.split("/"))
-    )
+    paths = []
+    for file in folder.rglob("*"):
+        path = file.relative_to(folder).as_posix()
+        is_hidden = path.startswith(".") or "/." in path
+        if path != MANIFEST and not is_hidden and file.is_file():
+            paths.append(path)
+    yield from sorted(paths)
 
 
 def seal(folder: Path, manifest: Manifest) -> Manifest:
@@ -278,9 +282,9 @@ PARAMS, WORDS = "index/params.index.json", "index/vocab.index.json"
 ROWS, STARTS, SCORES = (f"index/{part}.csc.index.npy" for part in ("indices", "indptr", "data"))
 EMBEDDINGS = "index/embeddings.npy"
 SHAPE = re.compile(rb"\x93NUMPY\x01\x00..\{[^}]*'shape': \((\d{1,15}), ?(?:(\d{1,5}),?)?\)", re.DOTALL)
-LONGEST = 64 << 20  # bytes of a JSON file
+MAX_JSON_BYTES = 64 << 20
 # In routing.json: bytes of a centroid, and the maximum numbers of centroids and of terms, which take 4 bytes each.
-CENTROID, MOST_CENTROIDS, MOST_TERMS = 384, 32, 2048
+CENTROID_BYTES, MAX_CENTROIDS, MAX_TERMS = 384, 32, 2048
 
 
 def check_counts(card: str, files: Collection[str], opened: Callable[[str], BinaryIO]) -> None:
@@ -310,7 +314,7 @@ def check_counts(card: str, files: Collection[str], opened: Callable[[str], Bina
 
 def check_profile(profile: Mapping[str, Any]) -> None:
     """Raise ValueError for a routing.json with too many centroids or terms."""
-    for key, size, most in (("centroids", CENTROID, MOST_CENTROIDS), ("terms", 4, MOST_TERMS)):
+    for key, size, most in (("centroids", CENTROID_BYTES, MAX_CENTROIDS), ("terms", 4, MAX_TERMS)):
         text = profile.get(key, "")
         if not isinstance(text, str) or len(b64decode(text)) > size * most:
             raise ValueError(f"{ROUTING} has more than {most} {key}")
@@ -331,9 +335,9 @@ def _lines(path: str, files: Collection[str], opened: Callable[[str], BinaryIO])
 
 def _json(path: str, opened: Callable[[str], BinaryIO]) -> dict[str, Any]:
     with opened(path) as stream:
-        text = stream.read(LONGEST + 1)
-    if len(text) > LONGEST:
-        raise ValueError(f"{path} has more than {LONGEST} bytes")
+        text = stream.read(MAX_JSON_BYTES + 1)
+    if len(text) > MAX_JSON_BYTES:
+        raise ValueError(f"{path} has more than {MAX_JSON_BYTES} bytes")
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:

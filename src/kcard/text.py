@@ -239,7 +239,8 @@ def _spans(text: str) -> tuple[tuple[int, int], ...]:
     at = 0
     for sentence in split_sentences(text):
         words = r"\s+".join(map(re.escape, sentence.split()))
-        if place := re.compile(words).search(text, at):
+        place = re.compile(words).search(text, at)
+        if place:
             spans.append(place.span())
             at = place.end()
     return tuple(spans)

@@ -30,11 +30,31 @@ class Sampler:
         """Draw int64 (rows,) from logits (rows, vocabulary) of step 0, 1, …"""
         if self.temperature == 0:
             return logits.argmax(-1)
-        k = min(self.top_k, logits.shape[1]) if self.top_k > 0 else logits.shape[1]
-        values, tokens = highest(logits, k)
+        if self.top_k > 0:
+            values, tokens = highest(logits, min(self.top_k, logits.shape[1]))
+        else:
+            import torch
+
+            values, tokens = logits, torch.arange(logits.shape[1], device=logits.device).expand_as(logits)
         noise = gumbel(self.seeds, step, tokens)
         chosen = (values.double() / self.temperature + noise).argmax(-1, keepdim=True)
         return tokens.gather(1, chosen).squeeze(1)
+
+
+class DrawnTokens:
+    """A LogitsProcessor of transformers that leaves only the token that each row's sampler draws, so that greedy
+    decoding is an exact sample."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler, self._step = sampler, 0
+
+    def __call__(self, input_ids: "Tensor", scores: "Tensor") -> "Tensor":
+        import torch
+
+        del input_ids
+        drawn = self._sampler.draw(scores, self._step).unsqueeze(1)
+        self._step += 1
+        return torch.full_like(scores, -torch.inf).scatter(1, drawn, 0.0)
 
 
 def highest(logits: "Tensor", k: int) -> "tuple[Tensor, Tensor]":

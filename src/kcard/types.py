@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 # Sampling of documents, and the only function that derives seeds.
@@ -85,7 +85,7 @@ class Request:
               a statement that does (generated knowledge prompting); recite: a passage from memory that contains the
               answer (RECITE); study: study material about `knowledge`, where `question` names the kind of material
               (kcard.training.study_writer); rewrite: the question of a conversation so that it stands alone, where
-              `knowledge` are the lines of the conversation, the newest first (kcard.questions.rewrite_request)
+              `knowledge` are the lines of the conversation, the newest first (kcard.conversation.rewrite_request)
     headings  the heading with which each text of `knowledge` begins ("heading: text"), "" for a text without one;
               empty if no headings are known
     choices   of `choose`, the cards; of any other kind, the options (letter, text) of the question
@@ -305,12 +305,10 @@ class Call:
 
 
 class Trace:
-    """How a question is answered: the gate's decision, the passages, the requests to the LLM, times.
+    """What answering a question took: the requests to the LLM, with their replies, and times.
 
-    It is filled step by step, and kept if a step fails, so that only what failed is repeated.
+    It is kept if a step fails, so that the LLM is not asked again for what it replied.
 
-    decision      the gate's; None before it has decided
-    context       what the LLM reads
     replies       of the LLM, by complete request, before truncation
     seconds       from the question to the context; in a batch, the question's share
     card_seconds  of cards, likewise
@@ -321,8 +319,6 @@ class Trace:
         self.reset()
 
     def reset(self) -> None:
-        self.decision: Decision | None = None
-        self.context = Context()
         self.replies: dict[Request, Reply] = {}
         self.seconds = self.card_seconds = 0.0
         self.is_complete = False
@@ -409,6 +405,13 @@ class Question:
         return Request(
             kind, self.text, tuple(knowledge), others + self.examples, choices, origin=self, **fields
         )
+
+    def answer_text(self, reply: Reply) -> str:
+        """Return what a reply answers: the text of the option that it chose, else its own."""
+        for choice in self.choices:
+            if choice.name == reply.choice:
+                return choice.description.strip()
+        return reply.text.strip()
 
 
 # The answer.
@@ -530,10 +533,9 @@ class Answer:
         if self.citations:
             data["citations"] = [citation.to_json() for citation in self.citations]
         if self.usage is not None and self.usage.tokens_in is not None:
-            data["usage"] = {
-                key: round(value, 4) if isinstance(value, float) else value
-                for key, value in asdict(self.usage).items()
-            }
+            usage = self.usage
+            times = (round(usage.llm_seconds, 4), round(usage.card_seconds, 4))
+            data["usage"] = asdict(replace(usage, llm_seconds=times[0], card_seconds=times[1]))
         return data | {"notes": list(self.notes)} if self.notes else data
 
 

@@ -15,12 +15,12 @@ from kcard.api import doctor
 from kcard.api.doctor import SUMS, Finding
 from kcard.cards.card import finish
 from kcard.cli import main
+from kcard.connections import silence
 from kcard.embedded import opt, reader
 from kcard.hub.registry import Hub
 from kcard.llms import embedded_llm as llm
 from kcard.manifest import Manifest
 from kcard.selectors import minilm_checker as checker
-from kcard.system import silence
 from kcard.types import Source
 from tests.command import Kcard
 from tests.hub.client.cards import rivers

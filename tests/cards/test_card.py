@@ -1,6 +1,7 @@
 """The folder of a card: its files, its README for the hub, and the profile by which it is chosen."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,15 @@ import pytest
 from huggingface_hub import EvalResult, ModelCard
 
 import kcard
-from kcard.cards.card import CENTROIDS, TERMS, Card, Profile, finish, profile_of, terms_of
+from kcard.cards.card import Card, finish
 from kcard.cards.generators.external import load_model_of_card
 from kcard.cards.model_card import ExamResult, readme, with_results
 from kcard.cards.models.loader import Loader
 from kcard.cards.passages import passages
+from kcard.cards.profile import MAX_CENTROIDS, MAX_TERMS, Profile, profile_of, terms_of
 from kcard.embedded import minilm
-from kcard.errors import CardError, DamagedCard
-from kcard.manifest import Base, Manifest, Prompt, Training, seal
+from kcard.errors import CardError, DamagedCard, HubError
+from kcard.manifest import Base, Manifest, Training, seal
 from kcard.types import Source
 
 SCRATCH = Manifest(
@@ -51,6 +53,20 @@ def model_files(folder: Path, kind: str = "full") -> Path:
     for name in names[kind]:
         (folder / name).write_text(f"bytes of {name}")
     return folder
+
+
+def test_a_card_answers_is_examined_and_published_by_its_methods(tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("Ines Okafor repairs the lathe.\nTom Reyes planted the apple trees.\n")
+    card = kcard.train(notes, kind="retrieval", name="house", description="The house", exam=False)
+    elsewhere = kcard.Card.open(shutil.move(card.folder, tmp_path / "elsewhere"))
+    answer = elsewhere.ask("Who repairs the lathe?", llm="embedded")
+    assert (answer.answer, answer.cards) == ("Ines Okafor", ("house",))
+    assert elsewhere.ask("Who repairs the lathe?", "A=Tom Reyes; B=Ines Okafor").choice == "B"
+    assert elsewhere.exam(limit=1).card == "house"
+    assert elsewhere.publish().reference == "house@v1"
+    with pytest.raises(HubError, match=r"127\.0\.0\.1:9 does not answer"):
+        elsewhere.push("http://127.0.0.1:9")
 
 
 def test_a_finished_card_opens_with_its_manifest_and_passages(tmp_path: Path) -> None:
@@ -136,12 +152,6 @@ def test_a_prefix_card_of_an_older_version_is_refused(old: dict[str, object], tm
         load_model_of_card(Card.open(tmp_path), Loader())
 
 
-def test_an_encoder_prefix_demands_its_projection(tmp_path: Path) -> None:
-    prefix = Manifest(name="rivers", description="Rivers", prompt=Prompt("encoder-prefix", vectors=4))
-    with pytest.raises(CardError, match=r"no projection\.safetensors"):
-        finish(model_files(tmp_path), prefix, [])
-
-
 def test_an_unknown_kind_is_named_with_the_known_ones(tmp_path: Path) -> None:
     seal(model_files(tmp_path), Manifest(name="rivers", description="Rivers", kind="oracle"))
     with pytest.raises(
@@ -210,7 +220,7 @@ def test_centroids_are_few_and_near_to_what_they_stand_for() -> None:
     vectors = minilm.embed(TEXTS)
     made = profile_of("en", TEXTS, vectors)
     rows = made.centroids.astype(np.float32) / 127
-    assert len(rows) == CENTROIDS
+    assert len(rows) == MAX_CENTROIDS
     assert np.linalg.norm(rows, axis=1) == pytest.approx(1, abs=0.01)
     assert (vectors @ rows.T).max(axis=1).min() > (vectors @ vectors.mean(axis=0)).min()
 
@@ -224,7 +234,7 @@ def test_terms_are_stems_without_small_words() -> None:
 def test_of_many_terms_those_of_most_texts_are_kept() -> None:
     texts = ["common " + " ".join(f"word{i}x{j}" for j in range(100)) for i in range(50)]
     made = profile_of("en", texts)
-    assert len(made.terms) == TERMS
+    assert len(made.terms) == MAX_TERMS
     assert set(terms_of("common", "en")) <= set(made.terms.tolist())
 
 
@@ -336,12 +346,6 @@ def test_what_others_measured_stays() -> None:
     data = data_of(page)
     assert data.model_name == "their-name"
     assert [r.metric_type for r in data.eval_results] == ["f1", "recall"]
-
-
-def test_without_any_result_there_is_no_model_index() -> None:
-    page = with_results(PAGE, "rivers", [], ["Nothing could be asked."])
-    assert "model-index" not in page
-    assert "Nothing could be asked." in page
 
 
 def test_names_are_text_and_never_markup() -> None:

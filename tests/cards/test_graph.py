@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kcard.cards.card import Card
-from kcard.cards.generators.graph import BUSY, Graph
+from kcard.cards.generators.graph import MAX_STATEMENTS, Graph
 from kcard.cards.passages import passages
 from kcard.cards.pool import CardPool
 from kcard.errors import DamagedCard, UsageError
@@ -84,7 +84,7 @@ def test_what_is_written_depends_on_the_question_alone(card: Card) -> None:
 
 
 def test_a_busy_name_leads_nowhere_but_is_counted(tmp_path: Path) -> None:
-    rows = [f"Race {n}\tpoint in time\t2022" for n in range(BUSY + 1)]
+    rows = [f"Race {n}\tpoint in time\t2022" for n in range(MAX_STATEMENTS + 1)]
     rows += ["Oregon race\tpoint in time\t2022", "Oregon race\twinner\tRon Wyden"]
     path = tmp_path / "races.tsv"
     path.write_text("\n".join(rows), encoding="utf-8")

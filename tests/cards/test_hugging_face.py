@@ -247,14 +247,6 @@ def test_what_can_not_be_added_is_refused_and_what_hides_in_it_is_never_run(
     assert Hub(home).gc() == []
 
 
-@pytest.mark.parametrize(("arguments", "word"), [(["hf:lab/Rivers"], "--description"), ([], "--published")])
-def test_add_says_what_it_lacks(remote: Remote, kcard: Kcard, arguments: list[str], word: str) -> None:
-    del remote
-    done = kcard("add", *arguments)
-    assert (done.code, done.out, done.err.count("kcard: ")) == (2, "", 1), done
-    assert word in done.err
-
-
 @pytest.mark.parametrize("kind", ["evil-zip", "evil-plain", "evil-old", "damaged"])
 def test_a_file_of_more_than_tensors_is_refused_in_every_form_that_torch_reads(
     served: tuple[str, Path], kind: str

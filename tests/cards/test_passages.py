@@ -162,11 +162,6 @@ def test_nothing_is_dropped_where_no_other_sentence_is_whole(text: str) -> None:
     assert clean(text, ended=False) == text
 
 
-def test_only_the_last_of_several_sentences_is_dropped() -> None:
-    text = "He won. He won. The U.S. senate sat. He"
-    assert clean(text, ended=False) == "He won. He won. The U.S. senate sat."
-
-
 @pytest.mark.parametrize(
     ("text", "kept"),
     [

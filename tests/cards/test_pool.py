@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -23,7 +22,7 @@ from kcard.embedded import minilm
 from kcard.errors import CardError, DamagedCard, ModelUnavailable, UnknownCard, UsageError
 from kcard.hub.registry import Hub
 from kcard.manifest import Base, Prompt, seal
-from kcard.types import Choice, Sampling
+from kcard.types import Sampling
 from tests.cards.engine.cards import full, lora, prefixed
 from tests.cards.engine.models import model
 from tests.corpora import RIVERS
@@ -89,54 +88,6 @@ def test_transformers_loads_a_full_card_unchanged(rivers_card: Card) -> None:
     assert read.decode(read(TEXTS[0])["input_ids"], skip_special_tokens=True).strip() == TEXTS[0]
 
 
-def test_peft_loads_a_lora_card_unchanged_and_the_pool_writes_what_it_writes(
-    pool: CardPool, loras: list[Card]
-) -> None:
-    card = loras[0]
-    read: Any = AutoTokenizer.from_pretrained(card.folder)
-    base = AutoModelForCausalLM.from_pretrained(card.manifest.base.name)
-    loaded: Any = PeftModel.from_pretrained(base, card.folder)
-    prompt = read(QUESTIONS[0] + "\n", return_tensors="pt")
-    assert prompt["input_ids"][0, 0] == read.bos_token_id
-    ids = loaded.generate(**prompt, max_new_tokens=16, do_sample=False, eos_token_id=read.eos_token_id)[
-        0, prompt["input_ids"].shape[1] :
-    ]
-    expected = read.decode(ids, skip_special_tokens=True).strip()
-    assert texts(pool, [QUESTIONS[0]], [card.name], GREEDY) == [[expected]]
-    with loaded.disable_adapter():
-        bare = loaded.generate(**prompt, max_new_tokens=16, do_sample=False, eos_token_id=read.eos_token_id)[
-            0, prompt["input_ids"].shape[1] :
-        ]
-    assert read.decode(bare, skip_special_tokens=True).strip() != expected
-
-
-def test_lora_cards_of_one_base_share_it_and_keep_their_own_adapters(loras: list[Card]) -> None:
-    together = CardPool(loras)
-    names = [card.name for card in loras]
-    rounds = [texts(together, QUESTIONS, [name], GREEDY) for name in (*names, *names)]
-    assert rounds[:2] == rounds[2:]
-    assert rounds[0] != rounds[1]
-    assert rounds[:2] == [texts(CardPool([card]), QUESTIONS, [card.name], GREEDY) for card in loras]
-    assert [key for key in together.models.groups if "base" in str(key)] == [
-        ("base", loras[0].manifest.base.name, None)
-    ]
-
-
-def test_cards_are_listed_in_the_order_given(pool: CardPool) -> None:
-    assert list(pool.cards) == [
-        Choice("rivers", "rivers"),
-        Choice("seas", "seas"),
-        Choice("lakes.v1", "lakes.v1"),
-        Choice("dams", "dams"),
-    ]
-
-
-def test_passages_come_card_by_card_with_so_many_documents_each(pool: CardPool) -> None:
-    written = pool.generate(QUESTIONS, [["dams", "rivers"]] * len(QUESTIONS), 3, SAMPLED)
-    assert [[p.card for p in row] for row in written] == [["dams"] * 3 + ["rivers"] * 3] * 4
-    assert all(len({p.text for p in row[:3]}) == 3 for row in written)
-
-
 @pytest.mark.parametrize("card", ["rivers", "seas", "lakes.v1"])
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 def test_a_passage_depends_on_seed_question_card_and_number_only(
@@ -173,10 +124,6 @@ def test_a_question_longer_than_the_model_still_gets_its_document(pool: CardPool
     both = texts(pool, [QUESTIONS[0], long], [card], wanted)
     assert both[0] == alone[0]
     assert both[1][0]
-
-
-def test_braces_in_a_question_are_its_own(pool: CardPool) -> None:
-    assert texts(pool, ["What is {question} in {0}?"], ["rivers"], GREEDY)[0][0]
 
 
 def test_the_encoder_prefix_is_the_projected_embedding_before_the_start_token(
@@ -248,21 +195,6 @@ def test_a_missing_base_is_named_with_its_card(loras: list[Card]) -> None:
         ModelUnavailable, match=r"'lakes\.v1' needs the base model 'acme/not-there' at revision v7"
     ):
         CardPool([card]).generate(QUESTIONS, [["lakes.v1"]] * len(QUESTIONS), 1, GREEDY)
-
-
-def test_a_card_whose_base_is_missing_leaves_the_others_answering(
-    loras: list[Card], rivers_card: Card, caplog: pytest.LogCaptureFixture
-) -> None:
-    card = Card(loras[0].folder, replace(loras[0].manifest, base=Base("acme/not-there")))
-    with caplog.at_level("WARNING"):
-        (written,) = CardPool([card, rivers_card]).generate(
-            QUESTIONS[:1], [["lakes.v1", "rivers"]], 1, GREEDY
-        )
-    assert [(passage.card, bool(passage.text)) for passage in written] == [
-        ("lakes.v1", False),
-        ("rivers", True),
-    ]
-    assert "card lakes.v1 is left out: card 'lakes.v1' needs the base model 'acme/not-there'" in caplog.text
 
 
 def test_a_base_with_other_weights_is_refused(loras: list[Card]) -> None:

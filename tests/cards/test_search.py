@@ -8,11 +8,10 @@ import pytest
 
 import kcard
 from kcard.cards.card import Card
-from kcard.cards.generators.external import SearchCard, SearchTarget
+from kcard.cards.generators.external import SearchTarget
 from kcard.cards.pool import CardPool
 from kcard.errors import CardError, CorpusError, HubError, UsageError
 from kcard.hub.registry import Hub
-from kcard.interfaces import Evidence
 from kcard.manifest import seal
 from kcard.training.train import train
 from kcard.types import Sampling
@@ -119,18 +118,3 @@ def test_without_a_network_that_is_said(card: Card, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(CorpusError, match="HF_HUB_OFFLINE is set"):
         CardPool([card]).generate([QUESTION], [["wiki"]], 1, Sampling())
-
-
-def test_any_retriever_can_be_searched(card: Card) -> None:
-    from kcard.types import Source
-
-    class Mine(Evidence):
-        name, digest = "mine", "0" * 64
-
-        def find(self, claim: str, k: int) -> list[Source]:
-            return [Source(f"Found for {claim}", "mine", 1, 2.0), Source("Something else", "mine", 2, 1.0)][
-                :k
-            ]
-
-    (written,) = SearchCard(card, Mine()).generate(["helium"], 2, Sampling())
-    assert [p.text for p in written] == ["Found for helium", "Something else"]

@@ -14,7 +14,7 @@ from kcard.cards.models.loader import Loader
 from kcard.cards.models.vllm_backend import Server
 from kcard.cards.models.vllm_engines import Engines, adapter_name
 from kcard.cards.pool import CardPool
-from kcard.errors import CardError, KcardError, LLMError, ModelUnavailable
+from kcard.errors import CardError, KcardError, LLMError
 from kcard.types import Sampling
 from tests.cards.served_cards import adapter, llama, texts, zeroed
 from tests.cards.vllm_process import VLLMProcess
@@ -121,37 +121,6 @@ def test_a_zeroed_adapter_is_caught_within_a_second(
     assert adapter_name(wrong) not in adapters(vllm)
 
 
-def test_another_adapter_of_its_name_is_caught_within_a_second(vllm: VLLMProcess, cards: list[Card]) -> None:
-    server, name = Server(vllm.url), adapter_name(cards[0])
-
-    def exchange() -> None:
-        server.unload(name)
-        server.load(name, cards[1].folder)
-
-    caught(
-        pool_on(vllm, cards),
-        cards[0],
-        CardError,
-        "its adapter is applied, but not as it was trained",
-        exchange,
-    )
-
-
-def test_a_dropped_adapter_is_loaded_and_checked_again_within_a_second(
-    vllm: VLLMProcess, cards: list[Card]
-) -> None:
-    pool, own, seconds = pool_on(vllm, cards), texts(CardPool(cards), cards[:1], GREEDY), []
-    assert texts(pool, cards[:1], GREEDY) == own
-    for _ in range(3):
-        Server(vllm.url).unload(adapter_name(cards[0]))
-        started = time.perf_counter()
-        texts(pool, cards[:1], Sampling(temperature=0, tokens=1))
-        seconds.append(time.perf_counter() - started)
-    LOG.info("dropped, and back: %s", ", ".join(f"{value:.2f} s" for value in seconds))
-    assert min(seconds) < 1
-    assert texts(pool, cards[:1], GREEDY) == own
-
-
 def test_kill_9_in_the_middle_is_a_clear_error_and_the_server_is_used_once_it_is_back(
     vllm: VLLMProcess, cards: list[Card], base: Path
 ) -> None:
@@ -180,18 +149,3 @@ def test_kill_9_in_the_middle_is_a_clear_error_and_the_server_is_used_once_it_is
         texts(pool, cards[:6], GREEDY)
     vllm.start(base, *LORA)
     assert texts(pool, cards[:6], GREEDY) == own
-
-
-def test_a_server_that_comes_back_with_another_base_is_caught_within_a_second(
-    vllm: VLLMProcess, cards: list[Card], base: Path, tmp_path: Path
-) -> None:
-    pool = pool_on(vllm, cards)
-    texts(pool, cards[:2], GREEDY)
-    other = llama(tmp_path / "other", seed=9, width=256, heads=4)
-    vllm.start(other, *LORA, "--served-model-name", str(base))
-    assert not adapters(vllm)
-    warm = adapter(tmp_path / "warm", other, "warm", 1)
-    texts(pool_on(vllm, [warm]), [warm], GREEDY)
-    with pytest.raises(ModelUnavailable):
-        texts(pool, [cards[1]], GREEDY)
-    caught(pool, cards[0], ModelUnavailable, "the base .* has changed")

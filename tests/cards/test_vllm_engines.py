@@ -118,28 +118,13 @@ def test_places_are_as_many_as_the_server_takes_into_a_batch(
     assert fake.most == 3
 
 
-def test_places_become_fewer_once_the_server_tells(
-    cards: list[Card], fake: FakeVLLM, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(vllm_backend, "FRESH", 0.0)
-    pool, own = pool_on(url, cards), own_texts(cards)
-    assert texts(pool, cards, GREEDY) == own
-    assert len(fake.adapters) == 4
-    fake.metrics = 'vllm:lora_requests_info{max_lora="1",running_lora_adapters="x"} 1.0\n'
-    assert texts(pool, cards, GREEDY) == own
-    assert texts(pool, cards, GREEDY) == own
-    fake.adapters.pop(adapter_name(cards[0]), None)
-    texts(pool, cards[:1], GREEDY)
-    assert [*fake.adapters] == [adapter_name(cards[0])]
-
-
 def test_adapters_that_other_programs_left_make_room_after_a_while(
     cards: list[Card], fake: FakeVLLM, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.adapters |= {"kcard-old-0123456789ab": cards[0].folder, "theirs": cards[0].folder}
     texts(pool_on(url, cards, places=1), cards[:1], GREEDY)
     assert "kcard-old-0123456789ab" in fake.adapters
-    monkeypatch.setattr(vllm_backend, "LEFT", 0.0)
+    monkeypatch.setattr(vllm_backend, "FOREIGN_SECONDS", 0.0)
     fake.restart()
     fake.adapters |= {"kcard-old-0123456789ab": cards[0].folder, "theirs": cards[0].folder}
     texts(pool_on(url, cards, places=1), cards[:1], GREEDY)
@@ -396,14 +381,6 @@ def test_the_setting_holds_where_no_flag_is_given(
     count = len(fake.requests)
     library.ask(QUESTIONS[0], hub=hub, cards="rivers.0", engine=())
     assert len(fake.requests) == count
-
-
-def test_an_audit_judges_what_the_server_wrote(hub: Hub, fake: FakeVLLM, url: str, tmp_path: Path) -> None:
-    queries = tmp_path / "queries.txt"
-    queries.write_text("\n".join(QUESTIONS), encoding="utf-8")
-    audit = library.audit("rivers.0", queries=queries, documents=2, engine=[f"vllm={url}"], hub=hub)
-    assert audit.documents == 2
-    assert len(fake.written) == 2 * len(QUESTIONS)
 
 
 def test_pool_show_tells_who_writes_for_each_card(hub: Hub, url: str, kcard: Kcard, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import pytest
 from kcard import cache
 from kcard.cache import Cache, key, remembered
 from kcard.embedded import minilm
-from kcard.errors import UsageError
 
 TEXTS = [
     "Ron Wyden won Oregon.",
@@ -76,12 +75,6 @@ def test_a_cache_of_size_zero_is_none(home: Path, monkeypatch: pytest.MonkeyPatc
     assert double(["a", "a"]) == double(["a", "a"]) == ["aa", "aa"]
     assert double.asked == ["a", "a"]
     assert not home.exists()
-
-
-def test_a_negative_size_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KCARD_CACHE_MB", "-1")
-    with pytest.raises(UsageError, match="KCARD_CACHE_MB: cache_mb is -1"):
-        Doubling()(["a"])
 
 
 def test_a_damaged_file_is_replaced(home: Path) -> None:

@@ -84,7 +84,7 @@ def refused(options: RayOptions) -> str:
 
 def test_a_wrong_address_fails_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
-    monkeypatch.setattr(module, "SECONDS", 0.5)
+    monkeypatch.setattr(module, "MAX_ANSWER_SECONDS", 0.5)
     for address in ("nonsense", "ray://host:10001", "host:", ":6379"):
         assert "expected HOST:PORT" in refused(RayOptions(ray=address))
     started = time.monotonic()

@@ -89,6 +89,7 @@ def test_print_says_what_the_cards_do_not_say_and_what_they_contradict() -> None
         ("12. Mai 1949", "12. Mai 1949 war ein Donnerstag.", "12. Mai 1949 war ein Donnerstag."),
         ("the red lever", "2. Pull the red lever.", "Pull the red lever."),
         ("Pull the red lever.", "- Pull the red lever.", "Pull the red lever."),
+        ("Pull the red lever", "Pull the red lever.", "Pull the red lever"),
     ],
 )
 def test_a_quotation_lacks_the_mark_of_a_list_but_no_number_that_is_cited(

@@ -1,7 +1,6 @@
 """The BM25 index: words of any script, repeatable bytes, no pickles, and nothing but an error from a damaged one."""
 
 import json
-import shutil
 from pathlib import Path
 
 import bm25s
@@ -110,14 +109,6 @@ def test_a_pickle_in_the_place_of_an_array_is_never_loaded(saved: Path) -> None:
     np.save(saved / "data.csc.index.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(CardError, match="is not an index or is damaged"):
         Index.load(saved)
-
-
-def test_an_index_of_nothing_is_no_index(tmp_path: Path) -> None:
-    with pytest.raises(CardError, match="is not an index"):
-        Index.load(tmp_path)
-    shutil.rmtree(tmp_path)
-    with pytest.raises(CardError, match="is not an index"):
-        Index.load(tmp_path)
 
 
 @pytest.mark.parametrize(

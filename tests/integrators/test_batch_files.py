@@ -253,17 +253,3 @@ def test_a_table_that_is_no_list_of_questions_is_one_line(tmp_path: Path, text: 
     with pytest.raises(UsageError, match=said) as error:
         read_questions(tmp_path / "q.csv")
     assert "\n" not in str(error.value)
-
-
-def test_a_table_is_answered_and_gone_on_with(tmp_path: Path) -> None:
-    source, target = tmp_path / "q.csv", tmp_path / "out.jsonl"
-    source.write_text(TABLE, encoding="utf-8")
-    rows = read_questions(source)
-    pipeline = Pipeline(mode="direct", llm=lambda _: "Ada")
-    assert answer_file(rows, target, pipeline.answers).answered == 2
-    lines = [json.loads(line) for line in target.read_text(encoding="utf-8").splitlines()]
-    assert [(line["id"], line["note"], line["answer"]) for line in lines] == [
-        ("7", "a", "Ada"),
-        ("8", "", "Ada"),
-    ]
-    assert earlier_lines(rows, target, resume=True) == lines

@@ -110,10 +110,6 @@ def test_a_window_that_nothing_fits_ends_in_the_error() -> None:
         LLMClient(Learning(0)).reply(Request("answer", "q", ("a b c",)))
 
 
-def test_an_llm_that_can_not_stream_gives_one_piece() -> None:
-    assert list(LLMClient(Says(Reply("Ann"))).stream(Request("answer", "q"))) == ["Ann", Reply("Ann")]
-
-
 def test_notes_stand_in_the_order_of_the_requests_whichever_ends_first() -> None:
     class Later(LLM):
         def reply(self, request: Request) -> Reply:
@@ -211,11 +207,6 @@ def test_a_question_that_is_too_long_leaves_half_of_the_window_to_knowledge() ->
     assert found.question.split() == ["q"] * 4
     assert found.knowledge == ("a b c",)
     assert "the question after its first 7 characters" in str(note)
-
-
-def test_a_question_without_knowledge_has_the_whole_window() -> None:
-    found, _ = fit(Request("answer", "q " * 100), Words(8))
-    assert found.question.split() == ["q"] * 8
 
 
 def test_knowledge_that_takes_no_room_is_not_cut() -> None:

@@ -8,12 +8,11 @@ import pytest
 
 from kcard import system
 from kcard.errors import LLMError, ModelUnavailable
-from kcard.gates.registry import load_gate
 from kcard.integrators.assembly import Endpoint, make_llm
 from kcard.llms.client import LLMClient, fit
 from kcard.llms.gguf_llm import GgufLLM, grammar_of
 from kcard.llms.prompts import messages
-from kcard.types import Choice, Question, Reply, Request
+from kcard.types import Choice, Reply, Request
 from tests.llms.gguf_files import write_gguf
 
 HARBOUR = (
@@ -70,13 +69,6 @@ def test_yes_and_no_come_from_probabilities(llm: GgufLLM) -> None:
     assert reply.yes is not None
     assert 0 < reply.yes < 1
     assert reply.text in {"Yes", "No", "yes", "no"}
-
-
-def test_a_gate_decides_by_probabilities(llm: GgufLLM) -> None:
-    gate = load_gate("self-ask", LLMClient(llm)).gate
-    (decision,) = gate.decide([Question("Who built the harbour of Port Ansel?")], "self-ask")
-    assert decision.score is not None
-    assert 0 < decision.score < 1
 
 
 def test_options_and_cards_are_chosen_by_name_and_nothing_else_is_written(llm: GgufLLM) -> None:

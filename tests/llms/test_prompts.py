@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import kcard
 from kcard.errors import LLMError, UsageError
 from kcard.llms import parsing, prompts
 from kcard.llms.prompts import NEED, FunctionLLM
@@ -359,16 +358,3 @@ def test_what_the_function_raises_goes_through() -> None:
 
     with pytest.raises(ZeroDivisionError):
         FunctionLLM(broken).reply(Request("answer", QUESTION))
-
-
-def test_it_is_announced_by_its_name() -> None:
-    def oracle(prompt: str) -> str:
-        return prompt
-
-    assert FunctionLLM(oracle).announcement == "LLM: the function oracle"
-
-
-def test_any_callable_answers_a_question() -> None:
-    answer = kcard.ask(QUESTION, mode="direct", llm=lambda prompt: f"{len(prompt.split())} words")
-    assert answer.answer.endswith("words")
-    assert answer.calls == 1

@@ -56,7 +56,7 @@ def test_the_examples_are_read_once(folder: Path) -> None:
     for request in ASKED:
         llm.reply(request)
     assert max(sizes[1:]) < min(whole) // 2, "after the first reading only what differs"
-    assert sizes[0] > generation.LEAST
+    assert sizes[0] > generation.MIN_SHARED_TOKENS
     assert len(sizes) == 1 + len(ASKED)
 
 

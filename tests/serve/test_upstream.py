@@ -370,7 +370,7 @@ def test_malformed_usage_costs_no_answer(connect: Connect, usage: Any) -> None:
 def test_a_reply_without_end_or_compressed_is_given_up(
     connect: Connect, step: dict[str, Any], message: str, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kcard.reply_limit.MAX_REPLY_BYTES", 10_000)
+    monkeypatch.setattr("kcard.connections.MAX_REPLY_BYTES", 10_000)
     client, llm = connect(step)
     body = {"model": "big", "messages": TRITON, "stream": stream}
     reply = httpx.post(f"{client.base_url}chat/completions", json=body, timeout=60)

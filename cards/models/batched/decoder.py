@@ -319,6 +319,14 @@ class Decoder:
     longest: int
     tied: bool = False
 
+    @property
+    def linears(self) -> list[Linear]:
+        """All linear layers, the head last."""
+        linears = []
+        for layer in self.layers:
+            linears += [layer.qkv, layer.out, layer.mlp.up, layer.mlp.down]
+        return [*linears, self.head]
+
 
 # Traverses, counts and maps the tensors of a decoder. A tensor that is used twice (tied weights) stays shared.
 
@@ -387,7 +395,8 @@ def _map_tensors(value: Any, change: "Callable[[Tensor], Tensor]", done: "dict[o
     from torch import Tensor
 
     if isinstance(value, Tensor):
-        if (place := _storage_key(value)) not in done:
+        place = _storage_key(value)
+        if place not in done:
             done[place] = change(value)
         return done[place]
     if isinstance(value, tuple):

@@ -80,10 +80,9 @@ class ModelCheckpoint:
             return Linear(weight, bias, parts=parts)
         if all(bias is None for bias in biases):
             return Linear(torch.cat(weights), parts=parts)
-        filled = [
-            weight.new_zeros(len(weight)) if bias is None else bias
-            for weight, bias in zip(weights, biases, strict=True)
-        ]
+        filled = []
+        for weight, bias in zip(weights, biases, strict=True):
+            filled.append(weight.new_zeros(len(weight)) if bias is None else bias)
         return Linear(torch.cat(weights), torch.cat(filled), parts=parts)
 
     def norm(self, module: str, eps: float, rms: bool = False) -> Norm:

@@ -243,7 +243,7 @@ def block(layer: Layer, x: "Tensor", mixed: "Tensor") -> "Tensor":
 
 
 # Steps between checks for finished cards: once half of them are finished, the others continue without them.
-ASK = 8
+STEPS_BETWEEN_CHECKS = 8
 
 
 def decode(
@@ -280,7 +280,7 @@ def decode(
                 ended |= torch.isin(new, ends)
                 if bool(ended.all()):
                     return tokens_of[:, : step + 1]
-                if step % ASK == ASK - 1:
+                if step % STEPS_BETWEEN_CHECKS == STEPS_BETWEEN_CHECKS - 1:
                     unfinished = state.unfinished(ended, batch.documents)
                     if unfinished is not None:
                         state, new, ended = (

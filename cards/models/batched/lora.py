@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from kcard.cards.models.batched.decoder import (
     Decoder,
-    Layer,
     Linear,
     LowRank,
     UnsupportedModel,
@@ -97,10 +96,12 @@ def check(folder: Path) -> None:
     matcher = PatternMatcher()
     with safe_open(folder / WEIGHTS, "pt") as file:
         for name in file.keys():  # noqa: SIM118 (not a mapping)
-            if (table := ROWS.fullmatch(name)) and _is_token_table(table["module"]) and _own_tokens(config):
+            table = ROWS.fullmatch(name)
+            if table and _is_token_table(table["module"]) and _own_tokens(config):
                 rows += 1
                 continue
-            if (match := NAME.fullmatch(name)) is None:
+            match = NAME.fullmatch(name)
+            if match is None:
                 raise UnsupportedModel(f"it changes {name}")
             # Check that peft would apply the adapter to the module: by name, by suffix, or by pattern.
             module = match["module"]
@@ -137,7 +138,8 @@ def read(folder: Path, dtype: "Any") -> LoraAdapter:
     table, rows = "", None
     with safe_open(folder / WEIGHTS, "pt") as file:
         for name in file.keys():  # noqa: SIM118 (not a mapping)
-            if own := ROWS.fullmatch(name):
+            own = ROWS.fullmatch(name)
+            if own:
                 table = own["module"]
                 rows = torch.tensor(_own_tokens(config), dtype=torch.int64), file.get_tensor(name).to(dtype)
                 continue
@@ -174,7 +176,8 @@ def exact_config(folder: Path) -> dict[str, Any]:
     ranks: dict[str, int] = {}
     with safe_open(folder / WEIGHTS, "pt") as file:
         for name in file.keys():  # noqa: SIM118 (not a mapping)
-            if match := DOWN.fullmatch(name):
+            match = DOWN.fullmatch(name)
+            if match:
                 ranks[match["module"]] = file.get_slice(name).get_shape()[0]
     rank, alpha = config.get("r", 8), config.get("lora_alpha", 8)
     own_ranks, own_alphas = {}, {}
@@ -200,12 +203,11 @@ def exact_config(folder: Path) -> dict[str, Any]:
 
 def widths(decoder: Decoder) -> dict[str, tuple[int, int]]:
     """Return (inputs, outputs) of the modules whose adapters can be stacked."""
-    linears = [linear for layer in decoder.layers for linear in modules(layer)]
-    return {
-        part.module: (linear.weight.shape[1], part.width)
-        for linear in [*linears, decoder.head]
-        for part in linear.parts
-    }
+    sizes = {}
+    for linear in decoder.linears:
+        for part in linear.parts:
+            sizes[part.module] = linear.weight.shape[1], part.width
+    return sizes
 
 
 def check_fit(decoder: Decoder, adapter: LoraAdapter) -> None:
@@ -240,9 +242,8 @@ def _check_rows(decoder: Decoder, adapter: LoraAdapter, tokens: "Tensor", weight
 
 def added(decoder: Decoder, ranks: Sequence[Mapping[str, int]]) -> int:
     """Return the bytes of stacked adapters. ranks: of each, as in LoraAdapter."""
-    linears = [linear for layer in decoder.layers for linear in modules(layer)]
     total = 0
-    for linear in [*linears, decoder.head]:
+    for linear in decoder.linears:
         for part in linear.parts:
             rank = max((r.get(part.module, 0) for r in ranks), default=0)
             total += rank * (linear.weight.shape[1] + part.width) * linear.weight.element_size()
@@ -250,10 +251,6 @@ def added(decoder: Decoder, ranks: Sequence[Mapping[str, int]]) -> int:
     own = max((r.get(decoder.embed.module, 0) for r in ranks), default=0)
     total += own * (table.shape[1] * table.element_size() + NUMBER)
     return total * len(ranks)
-
-
-def modules(layer: Layer) -> tuple[Linear, ...]:
-    return layer.qkv, layer.out, layer.mlp.up, layer.mlp.down
 
 
 def stacked(decoder: Decoder, adapters: Sequence[LoraAdapter]) -> Decoder:

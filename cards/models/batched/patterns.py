@@ -49,7 +49,8 @@ class PatternMatcher:
 
         check_pattern(pattern)
         try:
-            if (left := self._deadline - time.monotonic()) > 0:
+            left = self._deadline - time.monotonic()
+            if left > 0:
                 return regex.fullmatch(pattern, module, timeout=left) is not None
         except TimeoutError:
             pass

@@ -99,10 +99,10 @@ def cards(decoder: Decoder) -> int | None:
         return decoder.embed.table.shape[0]
     if decoder.embed.own is not None:
         return decoder.embed.own.tokens.shape[0]
-    every = [
-        each for layer in decoder.layers for each in (layer.qkv, layer.out, layer.mlp.up, layer.mlp.down)
-    ]
-    return next((each.low.down.shape[0] for each in (*every, decoder.head) if each.low is not None), None)
+    for linear in decoder.linears:
+        if linear.low is not None:
+            return linear.low.down.shape[0]
+    return None
 
 
 def picked(decoder: Decoder, chosen: "Tensor") -> Decoder:

@@ -17,6 +17,7 @@ from kcard.config import (
     without_shortcut,
 )
 from kcard.config_file import Setting
+from kcard.connections import Later, silence
 from kcard.errors import KcardError, UsageError, one_line
 from kcard.integrators.options import GATE, AskOptions
 from kcard.io import shown_size
@@ -25,7 +26,6 @@ from kcard.llms.local_models import find_pulled, find_servers, suggestion
 from kcard.manifest import file_digest
 from kcard.options import declared, documented
 from kcard.selectors.registry import SelectorChoice
-from kcard.system import Later, silence
 
 Status = Literal["ok", "warning", "error"]
 

@@ -9,17 +9,17 @@ from typing import Any, ClassVar
 
 from starlette.responses import Response, StreamingResponse
 
-from kcard.llms import prompts
-from kcard.llms.parsing import without_thoughts
-from kcard.llms.prompts import GROUNDED, grounded, numbered
-from kcard.questions import (
+from kcard.conversation import (
     MAX_REWRITTEN_TOKENS,
     SPEAKERS,
-    checked,
     rewrite_request,
     rewritten_question,
     stands_alone,
 )
+from kcard.llms import prompts
+from kcard.llms.parsing import without_thoughts
+from kcard.llms.prompts import GROUNDED, grounded, numbered
+from kcard.questions import checked
 from kcard.serve.answers import ReportStage, RequestHandler, encode_json, sse, trace_headers, usage_of
 from kcard.serve.pipelines import PendingQuestion, Route
 from kcard.serve.schema import (
@@ -168,15 +168,12 @@ class RequestForwarder:
     ) -> None:
         self._report = report
         self._handler, self._upstream, self._request, self._route = handler, upstream, request, route
-        traces = [one.question.trace for one in pending]
-        self._model, self._contexts = request.body.model, [trace.context for trace in traces]
+        self._model, self._contexts = request.body.model, [one.prepared.context for one in pending]
         self._pending = pending
         self._headers: dict[str, str] = {}
         if pending:
-            cards = (passage.card for trace in traces for passage in trace.context.passages)
-            self._headers = trace_headers(
-                cards, any(t.decision is not None and t.decision.fired for t in traces)
-            )
+            cards = (passage.card for context in self._contexts for passage in context.passages)
+            self._headers = trace_headers(cards, any(one.prepared.decision.fired for one in pending))
         self._started = time.perf_counter()
 
     async def response(self) -> Response:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 from kcard.errors import CardError, HubError, KcardError, one_line
 from kcard.integrators.assembly import make_loader
 from kcard.integrators.options import AskOptions, Mode
-from kcard.integrators.pipeline import Pipeline
+from kcard.integrators.pipeline import Pipeline, PreparedQuestion
 from kcard.interfaces import LLM
 from kcard.manifest import MANIFEST, Manifest, file_digest
-from kcard.types import Answer, Question
+from kcard.types import Answer
 
 if TYPE_CHECKING:
     from kcard.hub.registry import Hub
@@ -48,7 +48,7 @@ class PendingQuestion:
     """A question with its knowledge, awaiting the reply of the LLM's own server, for the thread that prepared it."""
 
     pipeline: Pipeline
-    question: Question
+    prepared: PreparedQuestion
 
 
 class Pipelines:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcard.config import ENDPOINTS, GGUF_LLMS, settings, without_shortcut
+from kcard.connections import silence
 from kcard.errors import HubError, KcardError, UsageError, one_line
 from kcard.events import OnEvent, ignore, note
 from kcard.integrators.assembly import Endpoint, make_llm
@@ -23,7 +24,6 @@ from kcard.serve.options import EndpointOptions
 from kcard.serve.pipelines import Pipelines
 from kcard.serve.service import Service
 from kcard.serve.upstream import Upstream
-from kcard.system import silence
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

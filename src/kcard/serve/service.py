@@ -285,7 +285,7 @@ class Service:
 
     async def complete(self, pending: PendingQuestion, reply: Reply, seconds: float) -> Answer:
         """Return the answer, with its citations, for a reply that took so many seconds."""
-        return await self._batcher.call(pending.pipeline.complete, pending.question, reply, seconds)
+        return await self._batcher.call(pending.pipeline.complete, pending.prepared, reply, seconds)
 
     async def close(self) -> None:
         self._batcher.close()

@@ -7,9 +7,8 @@ from typing import Any, Literal
 
 import httpx
 
-from kcard.reply_limit import UNCOMPRESSED, UnreadableReply, limit_reply_async
+from kcard.connections import THIS_MACHINE, UNCOMPRESSED, UnreadableReply, limit_reply_async
 from kcard.serve.schema import ApiError, LLMFailed, TimedOut
-from kcard.system import THIS_MACHINE
 
 ApiPath = Literal["chat/completions", "completions"]
 PASSED_ON = range(400, 500)  # a client's mistakes, which the LLM's server explains best

@@ -2,8 +2,6 @@
 
 import copy
 import json
-import logging
-import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -22,13 +20,12 @@ from kcard.cards.models.batched import decoder as batched_decoder
 from kcard.cards.models.batched import families, generate, lora
 from kcard.cards.models.batched import whole_models as whole
 from kcard.cards.models.batched.decoder import Decoder, UnsupportedModel
-from kcard.cards.models.batched.generate import Prompts, batched, log_probabilities, until_eos
+from kcard.cards.models.batched.generate import Prompts, batched, log_probabilities
 from kcard.cards.models.loader import Loader, base_digest
 from kcard.cards.models.transformers_backend import CausalCard
 from kcard.cards.models.transformers_backend import log_probabilities as of_transformers
 from kcard.cards.pool import CardPool
-from kcard.embedded import minilm, opt
-from kcard.errors import CardError
+from kcard.embedded import minilm
 from kcard.manifest import Base, Manifest, Prompt
 from kcard.token_sampling import Sampler
 from tests.cards.engine.cards import GREEDY, QUESTIONS, SAMPLED, sealed, texts
@@ -140,28 +137,6 @@ def test_a_part_and_a_choice_of_cards_keep_their_rows(kind: str, tmp_path: Path)
     alone = lora.stacked(decoder_of(base), found[:1])
     assert write(alone, 1) == written[:1]
     assert whole.cards(made) == 5
-
-
-def test_cards_that_are_through_leave_with_their_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    picks: list[int] = []
-
-    def counted(decoder: Decoder, chosen: torch.Tensor) -> Decoder:
-        picks.append(len(chosen))
-        return whole.picked(decoder, chosen)
-
-    monkeypatch.setattr(generate, "picked", counted)
-    base = base_of("opt")
-    made = lora.stacked(decoder_of(base), read(folders_of(base, "opt", tmp_path)))
-    endless = write(made, 5)
-    # Ends that each of two cards draws early for every prompt, and the others later.
-    eos = tuple({ids[5] for by_prompt in endless[:3] for (ids, _) in by_prompt})
-    ended = write(made, 5, eos=eos)
-    for some, others in zip(ended, endless, strict=True):
-        for (ids, _), (longer, _) in zip(some, others, strict=True):
-            assert until_eos(ids, eos) == until_eos(longer[: len(ids)], eos)
-    assert picks
 
 
 @pytest.mark.parametrize("kind", ["opt", "llama"])
@@ -291,41 +266,3 @@ def test_cards_with_rows_write_in_a_pool_what_each_writes_with_peft(cards: list[
         assert own == [[p.text for p in row] for row in alone], one.name
         assert texts(pool, [one.name], sampling) == own
     assert texts(CardPool(cards, rows=3), names, sampling) == together
-
-
-def test_the_fingerprint_of_rows_is_that_of_peft(cards: list[Card]) -> None:
-    pairs = [("Who built the dam?", "Ann built it in 1871."), ("Where is it?", "In the north.")]
-    pool = CardPool(cards)
-    for one in cards:
-        writer: Any = pool.generator(one.name)
-        found, expected = writer.measure(pairs), CausalCard(one, Loader()).measure(pairs)
-        expected.check(found, one.name, "base")
-        for own, theirs in zip(found.rows, expected.rows, strict=True):
-            assert own.card == pytest.approx(theirs.card, abs=1e-4)
-            assert own.base == pytest.approx(theirs.base, abs=1e-4)
-
-
-def test_rows_outside_of_the_vocabulary_are_left_to_peft_which_refuses_them(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    one = card(tmp_path, "lakes", 1, [5, 6])
-    configured(one.folder, [5, WORDS])
-    with caplog.at_level(logging.WARNING), pytest.raises(CardError, match="does not fit the base"):
-        CardPool([Card(one.folder, one.manifest)]).generator("lakes")
-
-
-def test_a_card_on_the_base_of_the_package_is_asked_without_transformers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(opt, "FOLDER", tmp_path / "base")
-    model("opt").save_pretrained(tmp_path / "base")
-    where = adapted(model("opt"), tmp_path / "lakes", 1, ["fc1"], [90, 91])
-    base = Base(opt.BASE, None, base_digest(opt.BASE))
-    assert base.sha256 is not None
-    one = sealed(where, Manifest(name="lakes", description="lakes", method="lora", base=base))
-    written = texts(CardPool([one]), ["lakes"], GREEDY)
-    assert [
-        [p.text for p in row] for row in CausalCard(one, Loader()).generate(QUESTIONS, 2, GREEDY)
-    ] == written
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    assert weights.read(one, Loader()).decoder.embed.table.shape == (WORDS, 32)

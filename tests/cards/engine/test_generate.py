@@ -130,29 +130,6 @@ def test_whole_models_of_unlike_vocabularies_are_stacked_and_draw_their_own_toke
     assert torch.equal(drawn[2], alone[:, 0])
 
 
-def test_a_part_of_stacked_adapters_is_those_cards(tmp_path: Path) -> None:
-    base = model("llama")
-    decoder = decoder_of(base)
-    folders = [adapter(base, tmp_path / str(n), n, ["q_proj", "gate_proj"]) for n in range(3)]
-    stacked = lora.stacked(decoder, [lora.read(folder, torch.float32) for folder in folders])
-    assert write(whole.part(stacked, 1, 3, 3), 2, PROMPTS) == write(stacked, 3, PROMPTS)[1:]
-
-
-def test_the_bytes_of_a_stack_are_known_before_it_is_made(tmp_path: Path) -> None:
-    base = model("opt")
-    decoder = decoder_of(base)
-    read = [
-        lora.read(
-            adapter(base, tmp_path / str(r), r, ["q_proj", "v_proj", "fc1"][: r - 1], r=r), torch.float32
-        )
-        for r in (2, 3, 4)
-    ]
-    made = lora.stacked(decoder, read)
-    assert lora.added(decoder, [one.ranks for one in read]) == batched_decoder.size(
-        made
-    ) - batched_decoder.size(decoder)
-
-
 def test_an_adapter_of_another_shape_or_of_other_layers_is_a_misfit(tmp_path: Path) -> None:
     decoder = decoder_of(model("llama"))
     norm = adapter(model("gpt-neox"), tmp_path / "a", 1, ["dense"])
@@ -341,7 +318,7 @@ def test_packed_weights_take_the_place_of_plain_ones() -> None:
     needs_packing()
     decoder = plain("llama")
     found = packed(decoder)
-    assert all(linear.weight.is_mkldnn for layer in found.layers for linear in lora.modules(layer))
+    assert all(linear.weight.is_mkldnn for linear in found.linears)
     assert batched_decoder.size(found) == batched_decoder.size(decoder)
     assert lora.widths(found) == lora.widths(decoder)
 

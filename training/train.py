@@ -115,8 +115,7 @@ def train(
     elif description is None and options.resume and (folder / MANIFEST).exists():
         description = Manifest.read(folder).description
     elif description is None:
-        spread = passages[:: -(-len(passages) // MAX_DESCRIBING_PASSAGES)]
-        description = describe(spread, update.corpus.path, language)
+        description = _describe(passages, update.corpus.path, language)
         if confirm_description is None:
             on_event(note(f"description: {description} (--description replaces it)"))
         else:
@@ -259,18 +258,26 @@ def estimate(
     return TrainingEstimate(prepared.job.steps, seconds, prepared.device, plan.memory, free)
 
 
+def _describe(passages: Sequence[Source], corpus: Path, language: str) -> str:
+    """Describe the passages of a corpus by a sample of them."""
+    step = -(-len(passages) // MAX_DESCRIBING_PASSAGES)
+    return describe(passages[::step], corpus, language)
+
+
 def train_anew(
     before: Previous, corpus: Corpus, options: TrainOptions, folder: Path, on_event: OnEvent
 ) -> "Card":
     """Train the next version of a card on `corpus` alone, by its `options` (Previous.arguments), and write it into an
     empty folder.
 
-    It has nothing of the last version but its manifest, so it has forgotten what is not in the corpus. Raises what
-    training raises.
+    It has nothing of the last version but its manifest, so it has forgotten what is not in the corpus. A description
+    that was derived from the earlier corpus is derived from this one. Raises what training raises.
     """
     manifest = replace(
         before.card.manifest, updates=before.sha256, knowledge_date=options.knowledge_date, files={}
     )
+    if manifest.description == _describe(before.passages, corpus.path, manifest.language):
+        manifest = replace(manifest, description=_describe(corpus.passages, corpus.path, manifest.language))
     update = CorpusUpdate(corpus, 0, documents=corpus.documents)
     if manifest.kind in LOOKED_UP:
         return write_card(folder, manifest, None, index_record(corpus, manifest.licence), update, on_event)

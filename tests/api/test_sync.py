@@ -75,6 +75,19 @@ def test_what_came_is_found_and_what_has_gone_stands_in_no_file_of_the_card(note
     assert any("still says quixley" in event.message for event in events if event.is_note)
 
 
+def test_a_description_that_was_derived_from_the_folder_follows_it(tmp_path: Path, home: Path) -> None:
+    folder = tmp_path / "notes"
+    write(folder / "towns.txt", FACTS)
+    write(folder / "quixley.txt", [GONE])
+    card = library.train(folder, kind="retrieval", name="towns")
+    assert "quixley" in card.manifest.description.lower()
+    (folder / "quixley.txt").unlink()
+    write(folder / "zenda.txt", ["The castle of Zenda has a moat."])
+    library.sync(folder, "towns", publish=False)
+    assert "zenda" in Manifest.read(draft(home)).description.lower()
+    assert holding(draft(home), "Quixley") == holding(draft(home), "quixley") == []
+
+
 def test_the_exam_of_the_last_version_goes_with_what_it_quotes(notes: Path, home: Path) -> None:
     library.exam("towns", limit=20)
     assert (draft(home) / "exam.json").exists()

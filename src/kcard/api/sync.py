@@ -225,12 +225,9 @@ def sync(
         output = settings().drafts / name
     check_output(output, name)
     from kcard.evaluation.records import EXAM
+    from kcard.manifest import Manifest
 
-    # What the sync makes stale: words of the description, and the exam unless it is taken again.
-    forgotten = {word for source in changes.forgotten for word in words(source.text)}
-    remaining = {word for source in changes.corpus.passages for word in words(source.in_context)}
-    if left := sorted(set(words(last.description)) & (forgotten - remaining)):
-        on_event(note(f"the description still says {', '.join(left)}, which only removed passages did"))
+    # What the sync makes stale: the exam unless it is taken again, and words of the user's description.
     if not exam and (before.card.folder / EXAM).is_file():
         on_event(
             note(
@@ -239,6 +236,11 @@ def sync(
             )
         )
     record = _write_next_version(before, changes, options, output, start, on_event)
+    forgotten = {word for source in changes.forgotten for word in words(source.text)}
+    remaining = {word for source in changes.corpus.passages for word in words(source.in_context)}
+    left = sorted(set(words(Manifest.read(output).description)) & (forgotten - remaining))
+    if left:
+        on_event(note(f"the description still says {', '.join(left)}, which only removed passages did"))
     if exam:
         from kcard.api.exam import exam as examine
         from kcard.api.train import exam_device

@@ -21,8 +21,7 @@ from kcard.types import derive_seed
 
 MAX_DRAWS = 1000  # passages from which the questions are made
 ENOUGH_RECALL = 0.95  # in two probes, one after the other
-MAX_FLAT_PROBES = 4  # after which training ends, if none of them was better than those before
-LEARNED_RECALL = 0.5  # below which a lack of progress ends nothing, since recall begins late
+CHANCE_RECALL = 0.1  # by which probes of the same model may differ
 MAX_TIME_SHARE = 0.05  # of the training time at most goes into probes
 BEST_WEIGHTS = "best.pt"
 
@@ -138,20 +137,16 @@ class RecallProbe:
 
     def reason_to_end(self) -> str:
         """Return why training can end, after the last probe; empty if it can't."""
-        count = f"{len(self.questions)} held-out questions"
         last = self.recalls[-2:]
         if len(last) == 2 and min(last) >= ENOUGH_RECALL:
-            return f"the model recalls {last[-1]:.0%} of {count}"
-        flat, earlier = self.recalls[-MAX_FLAT_PROBES:], self.recalls[:-MAX_FLAT_PROBES]
-        if earlier and max(earlier) >= LEARNED_RECALL and max(flat) <= max(earlier):
-            return f"recall of {count} has not risen above {max(earlier):.0%} in {MAX_FLAT_PROBES} probes"
+            return f"the model recalls {last[-1]:.0%} of {len(self.questions)} held-out questions"
         return ""
 
     def restore_best(self) -> None:
-        """Load the weights of the best probe if the last one was worse."""
+        """Load the weights of the best probe if the last one was worse by more than chance."""
         import torch
 
-        if not self.recalls or self.recalls[-1] == max(self.recalls) or not self._best.exists():
+        if not self._is_last_worse or not self._best.exists():
             return
         saved = torch.load(self._best, weights_only=True, map_location="cpu")
         with torch.no_grad():
@@ -159,12 +154,17 @@ class RecallProbe:
                 if name in saved:
                     weight.copy_(saved[name])
 
+    @property
+    def _is_last_worse(self) -> bool:
+        return bool(self.recalls) and max(self.recalls) - self.recalls[-1] > CHANCE_RECALL
+
     def record(self) -> Mapping[str, Any]:
         """Return what the manifest says: the recall of the weights that were kept, and of each probe."""
         if not self.recalls:
             return {}
         recalls = [round(recall, 4) for recall in self.recalls]
-        return {"probe_questions": len(self.questions), "probe_recall": max(recalls), "probes": recalls}
+        kept = max(recalls) if self._is_last_worse else recalls[-1]
+        return {"probe_questions": len(self.questions), "probe_recall": kept, "probes": recalls}
 
     def _keep_weights(self) -> None:
         import torch

@@ -101,6 +101,7 @@ def test_minutes_end_the_training_of_a_base(bases: dict[str, Path], corpus: Path
         corpus,
         name="card",
         base=str(bases["opt"]),
+        method="full",  # a card of one step, on a slow machine, is whole too
         epochs=500,
         minutes=minutes,
         on_event=lambda event: notes.append(event.message) if event.is_note else None,

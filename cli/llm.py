@@ -155,7 +155,7 @@ def use(
 @commands.command()
 def show(name: Name, json_: Json = False) -> None:
     """Show a pulled LLM: its architecture, window, licence and origin."""
-    from kcard.llms.gguf_file import read_gguf
+    from kcard.gguf_file import read_gguf
 
     model = find_pulled(name)
     file = read_gguf(model.path)

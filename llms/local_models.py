@@ -21,8 +21,8 @@ from kcard import system
 from kcard.config import ENDPOINTS, settings, without_shortcut
 from kcard.errors import ModelUnavailable, UsageError, first_line, printable
 from kcard.events import OnEvent, ignore, note
+from kcard.gguf_file import read_gguf
 from kcard.io import build, canonical, parse, shown_size, write_text
-from kcard.llms.gguf_file import read_gguf
 from kcard.manifest import file_digest
 
 SUFFIX = ".gguf"

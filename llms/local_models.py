@@ -16,7 +16,7 @@ from functools import cache, partial
 from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kcard import system
 from kcard.config import ENDPOINTS, settings, without_shortcut
@@ -278,11 +278,11 @@ def _from_hub(
 ) -> tuple[Path, Origin]:
     """Download a file of the Hugging Face Hub or a kcard hub, with its progress bar, into a folder from which a later
     try resumes."""
-    from huggingface_hub import HfApi, get_hf_file_metadata, hf_hub_url
+    from huggingface_hub import HfApi, get_hf_file_metadata, hf_hub_url, utils
     from huggingface_hub.file_download import http_get
-    from huggingface_hub.utils import build_hf_headers
 
     where = f"{repository}/{name}"
+    http: Any = utils  # its function for headers is not exported for type checkers
     api, source, hub = HfApi(), f"{HUGGING_FACE}{where}", ""
     if kcard_hub is not None:
         api, source, hub = kcard_hub, f"{KCARD_HUB}{where}", kcard_hub.endpoint
@@ -305,7 +305,7 @@ def _from_hub(
                 url,
                 stream,
                 resume_size=stream.tell(),
-                headers=build_hf_headers(token=api.token, library_name="kcard", headers=api.headers),
+                headers=http.build_hf_headers(token=api.token, library_name="kcard", headers=api.headers),
                 expected_size=metadata.size,
                 displayed_filename=Path(name).name,
             )

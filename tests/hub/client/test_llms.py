@@ -156,7 +156,7 @@ def test_its_repository_is_a_model_and_no_card(logged_in: Shared, tmp_path: Path
     bob = logged_in.api("bob")
     bob.update_repo_settings("clinic/qwen", private=False)
     assert [model.id for model in bob.list_models(filter="gguf")] == ["clinic/qwen"]
-    assert "text-generation" in bob.model_info("clinic/qwen").tags
+    assert bob.model_info("clinic/qwen").pipeline_tag == "text-generation"
     # Nothing that looks for cards finds it, also when its commit has a tag.
     bob.create_tag("clinic/qwen", tag="v1")
     assert listed(logged_in.url) == []

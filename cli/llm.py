@@ -1,16 +1,22 @@
 """kcard llm: LLMs on this computer, and the one that answers."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
+from kcard.api.hub import pull_llm
 from kcard.cli.config import store
 from kcard.cli.output import Json, console, echo, note, print_facts, print_json, progress, table
+from kcard.cli.publish import require_remote_url
 from kcard.config import settings, user_file
+from kcard.errors import UsageError
+from kcard.gguf_file import read_gguf
 from kcard.io import shown_size
 from kcard.llms.local_models import (
+    KCARD_HUB,
     MEASURED_QUESTIONS,
     READER_RIGHT,
     READER_WRONG,
@@ -121,13 +127,27 @@ def _figures(entry: CatalogueEntry | None) -> tuple[str, str]:
 @commands.command("pull")
 def pull_(
     name: Annotated[
-        str, typer.Argument(help="A name of `kcard llm list`, or hf:OWNER/REPOSITORY/FILE.gguf.")
+        str,
+        typer.Argument(
+            help="A name of `kcard llm list`, hf:OWNER/REPOSITORY/FILE.gguf, or kcard:OWNER/REPOSITORY/FILE.gguf of a "
+            "kcard hub."
+        ),
     ],
+    hub: Annotated[
+        str | None, typer.Option(help="URL of the hub of kcard:…. [default: the setting hub_url]")
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Fetch an LLM, and verify it; a download that was interrupted is resumed."""
+    is_on_kcard_hub = name.startswith(KCARD_HUB)
+    if hub is not None and not is_on_kcard_hub:
+        raise UsageError(f"--hub goes with {KCARD_HUB}OWNER/REPOSITORY/FILE.gguf, not with {name!r}")
     with progress() as on_event:
-        model = pull(name, on_event)
+        if is_on_kcard_hub:
+            url = require_remote_url(hub)
+            model = pull_llm(name, hub=url, on_event=on_event, progress=sys.stderr.isatty())
+        else:
+            model = pull(name, on_event)
     if json_:
         print_json(_row(model))
         return
@@ -155,8 +175,6 @@ def use(
 @commands.command()
 def show(name: Name, json_: Json = False) -> None:
     """Show a pulled LLM: its architecture, window, licence and origin."""
-    from kcard.llms.gguf_file import read_gguf
-
     model = find_pulled(name)
     file = read_gguf(model.path)
     facts: dict[str, Any] = _row(model) | {
@@ -194,6 +212,7 @@ def _row(model: PulledModel) -> dict[str, Any]:
         "path": str(model.path),
         "size": model.size,
         "source": origin.source if origin else None,
+        "hub": (origin.hub or None) if origin else None,
         "sha256": origin.sha256 if origin else None,
         "speed": asdict(model.speed) if model.speed else None,
     }

@@ -23,8 +23,8 @@ from typing import Any
 from kcard import system
 from kcard.config import let_threads_sleep, settings
 from kcard.errors import LLMError, ModelUnavailable, printable
+from kcard.gguf_file import GgufFile, read_gguf
 from kcard.io import shown_size
-from kcard.llms.gguf_file import GgufFile, read_gguf
 from kcard.llms.local_models import find_pulled, record_speed
 from kcard.llms.openai_endpoint import Chat, Completions, OpenAIEndpoint, Tokens, failure
 from kcard.llms.prompts import Message, messages, render, without_control

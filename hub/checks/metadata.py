@@ -173,6 +173,8 @@ def derive_tags(
     derived = [find_library(card, files)]
     if _has_tensors(files):
         derived.append("safetensors")
+    if any(path.endswith(".gguf") for path in files):
+        derived.append("gguf")
     if ADAPTER in files:
         derived.append("peft")
     # The task, tags, languages and data sets. YAML reads the language code `no` as a boolean.

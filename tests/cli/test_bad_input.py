@@ -94,7 +94,7 @@ REFUSED: Mapping[str, list[tuple[str, int, str]]] = {
     ],
     "llm": [
         ("pull nonsense", 2, "no LLM 'nonsense' to be had: choose smollm2-135m, "),
-        ("pull hf:ann/tiny", 2, "or hf:OWNER/REPOSITORY/FILE.gguf"),
+        ("pull hf:ann/tiny", 2, "hf:OWNER/REPOSITORY/FILE.gguf, or kcard:OWNER"),
         ("pull hf:../../x/y.gguf", 2, "no LLM 'hf:../../x/y.gguf' to be had"),
         ("pull hf:ann/tiny/x.gguf", 1, "HF_HUB_OFFLINE is set"),
         ("use nonsense", 1, "this computer has no LLM 'nonsense'"),

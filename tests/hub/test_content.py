@@ -3,7 +3,9 @@
 import io
 import json
 import pickle
+import struct
 import time
+import tracemalloc
 import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -17,10 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kcard.hub.checks.content import check_file
-from kcard.hub.checks.formats import kind_of
+from kcard.hub.checks.formats import check_gguf, kind_of
 from kcard.hub.checks.tensors import check_safetensors
 from kcard.hub.errors import Dangerous, Invalid, TooLarge
 from kcard.index import Index
+from tests.llms.gguf_files import gguf_with_tensor, text
 
 MODEL = Path(__file__).resolve().parents[2] / "src/kcard/embedded/weights/base"
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
@@ -70,6 +73,7 @@ def saved(array: object) -> bytes:
         ("a.webp", b"RIFF\x00\x00\x00\x00WEBPVP8 "),
         ("tokenizer.model", b"\x0a\x03\x0a\x01a\x12\x02\x08\x01"),
         ("tokenizer.model", b"IQ== 0\nIg== 1\n"),
+        ("q4/model.gguf", gguf_with_tensor()),
         ("train.parquet", b"PAR1" + bytes(9) + (5).to_bytes(4, "little") + b"PAR1"),
         ("index/data.csc.index.npy", saved(np.zeros(3, np.float32))),
         ("index/embeddings.npy", saved(np.zeros((3, 384), np.int8))),
@@ -95,7 +99,7 @@ def test_a_model_of_transformers_and_an_index_of_a_card_pass(tmp_path: Path) -> 
 
 DANGEROUS = (
     "pytorch_model.bin model.PT a/b.pkl x.ckpt x.npy x.npz x.h5 x.joblib x.pth x.keras modeling.py "
-    "x.ipynb run.sh lib.so x.svg x.html x.zip x.tar.gz x.gguf x.onnx other/data.csc.index.npy "
+    "x.ipynb run.sh lib.so x.svg x.html x.zip x.tar.gz x.ggml x.onnx other/data.csc.index.npy "
     "index/data.csc.index.NPY model.safetensors.pkl"
 )
 
@@ -125,7 +129,7 @@ ALLOWED = (
         "tokenizer.model",
         "a.csv",
     ),
-    *("a.png", "a.parquet", "index/data.csc.index.npy", "LICENSE"),
+    *("a.png", "a.gguf", "a.parquet", "index/data.csc.index.npy", "LICENSE"),
 )
 
 
@@ -141,12 +145,17 @@ ALLOWED = (
         (b"MZ\x90\x00" + bytes(100), "program"),
         (b"\x1f\x8b\x08\x00" + b"\xff" * 50, "gzip"),
         (bytes(257) + b"ustar" + bytes(250), "tar|tokenizer|NUL|"),
-        (b"GGUF\x03\x00\x00\x00" + bytes(100), "GGUF"),
     ],
 )
 def test_dangerous_content_is_refused_under_every_name(path: str, content: bytes, what: str) -> None:
     with pytest.raises(Dangerous, match=f"{what}|numbers"):
         check(path, content)
+
+
+@pytest.mark.parametrize("path", sorted({*ALLOWED} - {"a.gguf"}))
+def test_gguf_is_refused_under_every_other_name(path: str) -> None:
+    with pytest.raises(Dangerous, match=r"is GGUF weights, not what its name says|numbers"):
+        check(path, gguf_with_tensor())
 
 
 def legacy_torch_file(protocol: int) -> bytes:
@@ -308,6 +317,58 @@ def test_file_larger_than_its_readers_would_hold_is_refused_before_it_is_read() 
         with pytest.raises(TooLarge, match="this kind of file"):
             kind_of(path, 65 << 20)
     kind_of("model.safetensors", 1 << 40)
+
+
+# GGUF: every count and length of its header is bounded, and every tensor is in the file.
+
+ENTRY = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("a")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"hello there", "a.gguf is not a GGUF file"),
+        (b"GGUF", "cut off after 4 bytes"),
+        (gguf_with_tensor()[:-1], "cut off after"),
+        (gguf_with_tensor()[:60], "cut off after 60 bytes"),
+        (gguf_with_tensor(offset=32), "cut off after"),
+        (gguf_with_tensor(offset=1 << 63, kind=999), "cut off after"),
+        (gguf_with_tensor(alignment=0), "an alignment of 0"),
+        (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "version 50331648 of the format is unknown"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 1 << 40, 0), f"{1 << 40} entries"),
+        (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1 << 40), f"a text of {1 << 40} bytes"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + text("a") + struct.pack("<I", 5), "a list of 5"),
+        (ENTRY + struct.pack("<I", 77), "unknown type 77"),
+        (ENTRY + struct.pack("<IIQ", 9, 4, 1 << 50), f"a list of {1 << 50}"),
+        (ENTRY + struct.pack("<IQ", 9, 1) * 9, "a list of|lists within lists"),
+    ],
+)
+def test_gguf_that_is_damaged_cut_off_or_no_gguf_is_refused_in_one_line(content: bytes, why: str) -> None:
+    with pytest.raises(Invalid, match=why) as error:
+        check("a.gguf", content)
+    assert not isinstance(error.value, Dangerous)
+    assert "\n" not in str(error.value)
+
+
+def test_of_gguf_no_more_is_read_than_the_longest_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = text("general.name") + struct.pack("<I", 8) + text("x" * 200)
+    monkeypatch.setattr("kcard.gguf_file.MAX_HEADER_BYTES", 100)
+    stream = io.BytesIO(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + entry)
+    with pytest.raises(Invalid, match="a header of more than 100 bytes"):
+        check_gguf("a.gguf", len(stream.getvalue()), stream)
+    assert stream.tell() == 100
+
+
+def test_a_list_of_gguf_takes_no_more_memory_than_its_bytes() -> None:
+    """A list of empty texts would take six times as much."""
+    listed = struct.pack("<IIQ", 9, 8, 1 << 20) + bytes(8 << 20)
+    content = ENTRY + listed
+    stream = io.BytesIO(content)
+    tracemalloc.start()
+    check_gguf("a.gguf", len(content), stream)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < len(content) + (1 << 20)
 
 
 # Safetensors: a header must describe exactly the bytes that follow it.

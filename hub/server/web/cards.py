@@ -184,13 +184,15 @@ def repository_page(
     if shown is not None:
         trust = load_trust(hub, {shown.repository_id: shown}, earlier=revision == MAIN)[shown.repository_id]
         recall = find_recall(hub, shown)
+    # The file that commands name: of a card its manifest, of an LLM the first of its files.
     paths = [file.path for file in view["files"]]
+    llms = [path for path in paths if path.endswith(".gguf")]
     uses = list_uses(
         repository,
         view["manifest"],
         url=base_url(request, options),
         revision=revision,
-        path=MANIFEST if MANIFEST in paths else next(iter(paths), ""),
+        path=MANIFEST if MANIFEST in paths else next(iter([*llms, *paths]), ""),
         published=view["row"].summary is not None,
         question=next(iter(view["suggestions"]), ""),
     )

@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from urllib.parse import quote
 
 from kcard.hub.db.models import Repository
@@ -15,6 +16,10 @@ from kcard.manifest import Manifest
 KCARD = """\
 kcard pull {name}{at} --hub {url}
 kcard ask {shell_question} --cards {card}"""
+
+LLM = """\
+kcard llm pull kcard:{name}/{path} --hub {url}
+kcard llm use {llm}"""
 
 PYTHON = """\
 import kcard
@@ -87,6 +92,7 @@ def list_uses(
         "option": "",
         "prefix": "",
         "path": shlex.quote(quote(path)),
+        "llm": shlex.quote(PurePosixPath(path).stem),
     }
     if repository.type == "dataset":
         values |= {"kind": ', repo_type="dataset"', "option": " --repo-type dataset", "prefix": "/datasets"}
@@ -101,6 +107,8 @@ def list_uses(
     if manifest is not None and published:
         uses.append(("kcard", "kcard", KCARD))
         uses.append(("python", "Python", PYTHON))
+    elif path.endswith(".gguf") and repository.type == "model" and revision == MAIN:
+        uses.append(("kcard", "kcard", LLM))
     if values["base"] and manifest is not None and manifest.is_adapter:
         uses.append(("transformers", "transformers + peft", f"{DOWNLOAD}\n{ADAPTER}"))
         uses.append(("vllm", "vLLM", VLLM_ADAPTER))

@@ -19,9 +19,9 @@ from kcard.config import (
 from kcard.config_file import Setting
 from kcard.connections import Later, silence
 from kcard.errors import KcardError, UsageError, one_line
+from kcard.gguf_file import read_gguf
 from kcard.integrators.options import GATE, AskOptions
 from kcard.io import shown_size
-from kcard.llms.gguf_file import read_gguf
 from kcard.llms.local_models import find_pulled, find_servers, suggestion
 from kcard.manifest import file_digest
 from kcard.options import declared, documented

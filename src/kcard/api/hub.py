@@ -1,4 +1,4 @@
-"""Publish cards to a hub, pull them, log in."""
+"""Publish cards to a hub, pull them and LLMs, log in."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kcard.hub.client.transfer import ListedCard, PublishedVersion
     from kcard.hub.db.models import Version
     from kcard.hub.registry import Hub
+    from kcard.llms.local_models import PulledModel
 
 # Publish a draft as a version of the hub, once it has passed its checks.
 
@@ -388,3 +389,24 @@ def refuse_namesake(local: "Hub", folder: Path, url: str, token: str | None, rep
         f"the local hub has another card named {name}: pull this one into a folder (`kcard pull {repository} DIR`), "
         f"or remove yours (`kcard remove {name}`)"
     )
+
+
+# LLMs on a kcard hub, for machines that reach no other one.
+
+
+@documented
+def pull_llm(name: str, *, hub: str, on_event: OnEvent = ignore, progress: bool = False) -> "PulledModel":
+    """Fetch kcard:OWNER/REPOSITORY/FILE.gguf from a hub; `kcard llm pull` does the same.
+
+    Its sha256 is compared with the hub's, and an interrupted download is resumed. Raises UsageError for an invalid name
+    or address, UnknownCard for an unknown repository, HubError if the hub does not answer or refuses, ModelUnavailable
+    if the file is damaged or too large for the disk.
+    """
+    from kcard.hub.client.connection import connect, normalise_url
+    from kcard.llms.local_models import pull as pull_file
+    from kcard.system import free_disk
+
+    url = normalise_url(hub)
+    token = credentials().token(url)
+    with connect(url, token, progress=progress, largest=free_disk(settings().home)) as api:
+        return pull_file(name, on_event, api)

@@ -12,10 +12,10 @@ from kcard.config import ENDPOINTS, GGUF_LLMS, settings, without_shortcut
 from kcard.connections import silence
 from kcard.errors import HubError, KcardError, UsageError, one_line
 from kcard.events import OnEvent, ignore, note
+from kcard.gguf_file import read_gguf
 from kcard.integrators.assembly import Endpoint, make_llm
 from kcard.integrators.options import AskOptions
 from kcard.io import parse_size
-from kcard.llms.gguf_file import read_gguf
 from kcard.llms.local_models import find_pulled
 from kcard.llms.openai_endpoint import OpenAIEndpoint
 from kcard.serve.app import create_app

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import ModelUnavailable
-from kcard.llms.gguf_file import read_gguf
+from kcard.gguf_file import read_gguf
 from tests.llms.gguf_files import text, write_gguf
 
 LLAMA: dict[str, str | int] = {
@@ -29,6 +29,16 @@ def test_a_header_tells_what_a_model_is_and_what_its_window_costs(tmp_path: Path
         False,
     )
     assert file.token_bytes == 2 * 2 * (16 + 16) * 2  # layers, heads, a key and a value, bytes of a number
+
+
+def test_values_of_other_types_than_usual_are_taken_for_missing(tmp_path: Path) -> None:
+    odd: dict[str, str | int] = {
+        "tokenizer.ggml.tokens": 5,
+        "tokenizer.ggml.token_type": "x",
+        "llama.block_count": "x",
+    }
+    file = read_gguf(write_gguf(tmp_path / "odd.gguf", {"general.architecture": "llama", **odd}))
+    assert (file.control_tokens, file.token_bytes, file.window) == ((), 0, None)
 
 
 def test_a_real_model_tells_its_control_tokens(smollm: Path) -> None:

@@ -12,7 +12,7 @@ from kcard.errors import UsageError
 from kcard.integrators.options import AskOptions, PresetOption
 from kcard.io import shown_size
 from kcard.options import declared
-from kcard.serve.options import EndpointOptions
+from kcard.serve.options import LOCAL_ADDRESSES, EndpointOptions
 
 # kcard add: a model of the Hugging Face Hub, or an adapter on this machine, becomes a card.
 
@@ -73,7 +73,7 @@ def serve(values: dict[str, Any]) -> None:
 
     endpoint = EndpointOptions(**{name: values.pop(name) for name in declared(EndpointOptions)})
     asking = AskOptions(**values)
-    if endpoint.keys is None and endpoint.host not in {"127.0.0.1", "::1", "localhost"}:
+    if endpoint.keys is None and endpoint.host not in LOCAL_ADDRESSES:
         notice(f"{endpoint.host} can be reached from elsewhere, and no key is needed (--keys)")
 
     def print_address(address: str) -> None:

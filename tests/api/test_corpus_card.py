@@ -119,7 +119,9 @@ def test_a_draft_is_served_by_its_name_and_again_when_it_was_made_anew(notes: Pa
     assert isinstance(answer, Answer)
     assert "90 euros" in answer.answer
     before = pipelines.version()
-    (notes / "hall.md").write_text(HALL.replace("90", "95"), encoding="utf-8")
+    (notes / "hall.md").write_text(
+        f"Wanda Ruiz keeps the keys.\n\n{HALL.replace('90', '95')}", encoding="utf-8"
+    )
     index_corpus(notes)
     pipelines._read_at -= FRESH_SECONDS
     assert pipelines.version() != before

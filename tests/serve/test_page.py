@@ -13,11 +13,12 @@ from kcard.serve.app import FILES, create_app
 from kcard.serve.auth import Keys, add_key
 from kcard.serve.pipelines import Pipelines
 from kcard.serve.service import Service
+from kcard.serve.uploads import MAX_UPLOAD_BYTES, UploadedFiles
 from tests.hub.server.chromium import launched, opened, require_accessible
 from tests.serve.conftest import running
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, FilePayload, Page
 
 ANSWERED = ".turn:nth-of-type({}) .answer[aria-busy=false]"
 
@@ -30,6 +31,14 @@ def service(library: Path) -> Service:
 @pytest.fixture(scope="module")
 def address(service: Service) -> Iterator[str]:
     """Of an endpoint that needs no key."""
+    with running(create_app(service)) as url:
+        yield url.removesuffix("v1")
+
+
+@pytest.fixture(scope="module")
+def uploading(library: Path) -> Iterator[str]:
+    """The address of an endpoint that takes files."""
+    service = Service(Pipelines(AskOptions(), Hub(library), "embedded"), "top-down", uploads=UploadedFiles())
     with running(create_app(service)) as url:
         yield url.removesuffix("v1")
 
@@ -149,6 +158,80 @@ def test_the_page_is_accessible(browser: "Browser", address: str) -> None:
     tab.click(".sources summary")
     require_accessible(tab)
     context.close()
+
+
+RENT: "FilePayload" = {
+    "name": "The <b>hall.md",
+    "mimeType": "",
+    "buffer": b"The rent of the hall is 90 euros a day.",
+}
+DROP = """([name, size]) => { const data = new DataTransfer();
+  data.items.add(new File(["Wanda Ruiz keeps the keys.".padEnd(size)], name));
+  for (const type of ["dragover", "drop"])
+    document.body.dispatchEvent(new DragEvent(type, { dataTransfer: data, bubbles: true, cancelable: true }));
+}"""
+
+
+@pytest.mark.parametrize("narrow", [False, True], ids=["wide", "phone"])
+def test_a_file_is_chosen_and_asked_alone_until_all_cards_are_asked_again(
+    browser: "Browser", uploading: str, narrow: bool
+) -> None:
+    with opened(browser, uploading, "", narrow=narrow) as tab:
+        with tab.expect_file_chooser() as chooser:
+            tab.click("#pick-file")
+        chooser.value.set_files([RENT])
+        tab.wait_for_selector("#only-file", timeout=60_000)
+        assert tab.inner_text("#only-file") == "Only from The bhall.md, 1 passage · ask all cards"
+        assert tab.locator("#model option:checked").inner_text() == "only The bhall.md"
+        ask(tab, "What is the rent of the hall?")
+        assert tab.text_content(".text") == "90 euros[1]"
+        tab.click(".sources summary")
+        assert tab.inner_text(".sources .place").startswith("the-bhall The bhall.md:1")
+        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        # A link to the question finds the file again.
+        tab.goto(uploading + str(tab.get_attribute(".facts a.link", "href")))
+        tab.wait_for_selector(ANSWERED.format(1), timeout=60_000)
+        assert tab.text_content(".text") == "90 euros[1]"
+        tab.click("#all-cards")
+        assert not tab.is_visible("#only-file")
+        ask(tab, "Who discovered Triton?", 2)
+        assert tab.text_content(".turn:nth-of-type(2) .text") == "William Lassell[1]"
+
+
+def test_a_dropped_file_is_asked_and_one_that_can_not_be_read_is_told(
+    browser: "Browser", uploading: str
+) -> None:
+    with opened(browser, uploading, "", narrow=True) as tab:
+        tab.wait_for_selector("#pick-file")
+        tab.evaluate(DROP, ["keys.md", 0])
+        tab.wait_for_selector("#only-file:has-text('keys.md')", timeout=60_000)
+        tab.evaluate(DROP, ["<b>hall.md", MAX_UPLOAD_BYTES + 1])
+        tab.wait_for_selector("#file-error:has-text('<b>hall.md is larger than 32 MB.')")
+        assert tab.input_value("#model") == "embedded:draft:keys"
+        ask(tab, "Who keeps the keys?")
+        assert tab.text_content(".text") == "Wanda Ruiz[1]"
+
+
+def test_the_page_is_accessible_while_a_file_is_asked(browser: "Browser", uploading: str) -> None:
+    context = browser.new_context(bypass_csp=True)
+    tab = context.new_page()
+    tab.goto(uploading)
+    tab.wait_for_selector("#pick-file")
+    require_accessible(tab)
+    tab.set_input_files("#file", RENT)
+    tab.wait_for_selector("#only-file", timeout=60_000)
+    require_accessible(tab)
+    tab.set_input_files("#file", {**RENT, "name": "hall.exe"})
+    tab.wait_for_selector('#file-error:has-text("hall.exe can\'t be read")')
+    require_accessible(tab)
+    context.close()
+
+
+def test_where_no_files_are_taken_no_button_is_shown(page: "Page") -> None:
+    page.wait_for_selector("#model option", state="attached")
+    assert not page.is_visible("#pick-file")
+    page.evaluate(DROP, ["keys.md", 0])
+    assert not page.is_visible(".stage")
 
 
 def test_where_keys_are_needed_the_page_asks_for_one(

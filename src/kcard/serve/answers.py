@@ -18,6 +18,7 @@ from prometheus_client import (
 )
 from starlette.responses import Response, StreamingResponse
 
+from kcard.hub.server.limits import is_this_machine
 from kcard.serve.auth import Keys
 from kcard.serve.pipelines import PendingQuestion, Route
 from kcard.serve.schema import ChatRequest, CompletionRequest, Disconnected
@@ -200,18 +201,34 @@ def key_holder(request: Request) -> str:
     return keys.check(request.headers.get("authorization"))
 
 
+def uploader_of(request: Request, holder: Annotated[str, Depends(key_holder)]) -> str | None:
+    """Return whose uploaded files the request may ask and add to; None: nobody's. Raises Unauthorized.
+
+    Where no key is needed, those are requests from this machine, without a proxy that says otherwise.
+    """
+    keys: Keys = request.app.state.keys
+    return holder if keys.is_needed or is_this_machine(request.scope) else None
+
+
+Uploader = Annotated[str | None, Depends(uploader_of)]
+
+
 class RequestHandler:
     """Answers the questions of one request, which needs a valid key.
 
     Raises what Service raises, and Disconnected when the client disconnects.
     """
 
-    def __init__(self, request: Request, _: Annotated[str, Depends(key_holder)]) -> None:
-        self._request = request
+    def __init__(self, request: Request, uploader: Uploader) -> None:
+        self._request, self._uploader = request, uploader
         state = request.app.state
         self.service: Service = state.service
         self._metrics: EndpointMetrics = state.metrics
         self._started = time.perf_counter()
+
+    async def route(self, model: str) -> Route:
+        """Return the route of a model: one of all clients, or a file of this one. Raises NoSuchModel."""
+        return await self.service.route(model, self._uploader)
 
     async def answer(self, route: Route, question: str) -> ServedAnswer:
         """Answer a question with an LLM that takes single questions. An answer from the cache costs no tokens."""

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -17,13 +18,14 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from kcard.errors import KcardError, LLMError, UnknownCard, UsageError
-from kcard.hub.server.limits import IDLE_SECONDS, BodyLimit
+from kcard.hub.server.limits import IDLE_SECONDS, BodyLimit, lift_body_limit
 from kcard.serve.answers import (
     STAGES,
     EndpointMetrics,
     Handler,
     ReportStage,
     RequestHandler,
+    Uploader,
     chat_chunks,
     chat_completion,
     completion,
@@ -52,9 +54,11 @@ from kcard.serve.schema import (
     NoSuchModel,
     NotServed,
     TimedOut,
+    UploadRefused,
     error_body,
 )
 from kcard.serve.service import Service
+from kcard.serve.uploads import MAX_UPLOAD_BYTES
 from kcard.version import __version__
 
 router = APIRouter()
@@ -65,7 +69,7 @@ KEY = [Depends(key_holder)]  # of routes without a Handler, which checks the key
 @router.post("/v1/chat/completions")
 async def chat_completions(chat: ChatRequest, handler: Handler, request: Request) -> Response:
     """Answer the last question of the conversation; for our page, with the stages of the work in the stream."""
-    route = await handler.service.route(chat.model)
+    route = await handler.route(chat.model)
     if not (chat.stream and STAGES in request.headers):
         return await _answer_chat(chat, handler, route, lambda _: None)
 
@@ -112,7 +116,7 @@ async def completions(request: CompletionRequest, handler: Handler) -> Response:
     """Answer each prompt as a question."""
     if any(not prompt.strip() for prompt in request.prompts):
         raise ApiError("a prompt has no text", "prompt")
-    route = await handler.service.route(request.model)
+    route = await handler.route(request.model)
     upstream = handler.service.upstream(route)
     if upstream is not None:
         pending = await handler.prepare(route, request.prompts)
@@ -164,11 +168,31 @@ async def model(request: Request, name: str) -> dict[str, Any]:
     return _model(name)
 
 
-@router.get("/v1/kcard", dependencies=KEY)
-async def description(request: Request) -> dict[str, Any]:
+@router.get("/v1/kcard")
+async def description(request: Request, uploader: Uploader) -> dict[str, Any]:
     """Return what the page to ask shows before the first question."""
     service: Service = request.app.state.service
-    return await service.describe()
+    return await service.describe(uploader)
+
+
+# Pages elsewhere can't upload: a browser lets them send this header only if CORS allows it, which create_app does not.
+FILE_NAME = "X-Kcard-File"
+
+
+@router.post("/v1/kcard/files")
+async def upload(request: Request, uploader: Uploader) -> dict[str, Any]:
+    """Index the file in the body, whose name is in a header, percent-encoded, so that it can be asked."""
+    service: Service = request.app.state.service
+    if service.uploads is None or uploader is None:
+        raise UploadRefused(
+            "this endpoint takes no files: start it on your own computer without --keys, or with --keys and --uploads"
+        )
+    name = request.headers.get(FILE_NAME)
+    if name is None:
+        raise ApiError(f"send the file's name, percent-encoded, in the header {FILE_NAME}", FILE_NAME)
+    lift_body_limit(request, MAX_UPLOAD_BYTES)
+    uploaded = await service.uploads.add(uploader, unquote(name), request.stream())
+    return uploaded.to_json()
 
 
 def _model(name: str) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from kcard.options import Option, OptionGroup
 
+LOCAL_ADDRESSES = frozenset(["127.0.0.1", "::1", "localhost"])  # values of --host
+
 
 @dataclass(frozen=True, kw_only=True)
 class RequestOptions(OptionGroup, panel="The endpoint"):
@@ -32,6 +34,12 @@ class RequestOptions(OptionGroup, panel="The endpoint"):
         int, Option("Answers kept for questions that come again (embedded and hf); 0: none.", least=0)
     ] = 1000
     max_body: Annotated[str, Option("Maximum size of a request.")] = "4MB"
+    uploads: Annotated[
+        bool,
+        Option(
+            "With --keys: let clients upload files to ask them. On your own computer without keys they may."
+        ),
+    ] = False
     proxies: Annotated[str, Option("Addresses of trusted proxies, comma-separated.")] = "127.0.0.1,::1"
     shutdown_timeout: Annotated[
         int, Option("Seconds for requests to finish when the endpoint stops.", least=0)

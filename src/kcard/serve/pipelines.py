@@ -5,6 +5,7 @@ The model names of the endpoint are routes: the LLM, the LLM with a mode, and th
     llama-3.1-8b               as `kcard serve --mode` says
     llama-3.1-8b:direct        without cards; also top-down, bottom-up, hybrid
     llama-3.1-8b:biomedical    with that card
+    llama-3.1-8b:draft:report  with a file that was uploaded (kcard.serve.uploads)
 """
 
 import itertools
@@ -15,7 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from kcard.config import settings
 from kcard.errors import CardError, HubError, KcardError, one_line
+from kcard.hub.selection import DRAFT, Selection
 from kcard.integrators.assembly import make_loader
 from kcard.integrators.options import AskOptions, Mode
 from kcard.integrators.pipeline import Pipeline, PreparedQuestion
@@ -25,22 +28,28 @@ from kcard.types import Answer
 
 if TYPE_CHECKING:
     from kcard.hub.registry import Hub
-    from kcard.hub.selection import Selection
 
 logger = logging.getLogger("kcard.serve")
 
 FRESH_SECONDS = 1.0  # after which the hub is read again
 MAX_EXAMPLES = 4  # questions
+MAX_OPEN_UPLOADS = 8  # pipelines of uploaded files
 Cards = tuple[tuple[str, str], ...]  # names and references
 
 
 @dataclass(frozen=True)
 class Route:
-    """How a question is answered. `card`: the only card that generates; None: all. `llm`: a name; None: the first."""
+    """How a question is answered.
+
+    card   the only card that generates; None: all
+    llm    its name; None: the first
+    draft  sha256 of the manifest, where the card is the draft of an uploaded file, draft:NAME
+    """
 
     mode: Mode
     card: str | None = None
     llm: str | None = None
+    draft: str | None = None
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,7 @@ class Pipelines:
         self._read_at = -FRESH_SECONDS
         self._routes: dict[Route, Pipeline] = {}
         self._route_cards: Cards = ()  # the cards of these pipelines
+        self._uploads: dict[Route, Pipeline] = {}
 
     @property
     def models(self) -> Mapping[str, LLM]:
@@ -130,9 +140,14 @@ class Pipelines:
 
     def _pipeline(self, route: Route) -> Pipeline:
         """Return the pipeline of a route. Raises UnknownCard for a card that was removed meanwhile."""
+        if route.draft is not None:
+            return self._upload_pipeline(route)
         cards = self._current_cards()
         if cards != self._route_cards:
             self._routes, self._route_cards = {}, cards
+            if self._selection is not None and self._selection.drafts:
+                # A draft that was made anew has the folder by which the loader knows the earlier one.
+                self._loader = make_loader(self._options)
         direct = self._direct[route.llm or self.llm]
         if route.mode == "direct" or not cards:
             return direct
@@ -146,6 +161,19 @@ class Pipelines:
                 self._routes[shared] = base
             self._routes[route] = base.variant(route.mode, route.card)
         return self._routes[route]
+
+    def _upload_pipeline(self, route: Route) -> Pipeline:
+        """Return the pipeline of an uploaded file, which has no other card. Raises CardError if it was removed."""
+        if route not in self._uploads:
+            if len(self._uploads) >= MAX_OPEN_UPLOADS:
+                self._uploads.clear()
+            name = (route.card or "").removeprefix(DRAFT)
+            llm = self._direct[route.llm or self.llm].llm
+            options = replace(self._options, mode=route.mode, cards=None, gate=None, llm=llm)
+            selection = Selection((), drafts=(settings().drafts / name,))
+            base = Pipeline(options, hub=self._hub, selection=selection, loader=make_loader(options))
+            self._uploads[route] = base.variant(route.mode, name)
+        return self._uploads[route]
 
     def _current_cards(self) -> Cards:
         """Return the cards of the hub, read at most FRESH_SECONDS ago."""

@@ -20,9 +20,10 @@ from kcard.llms.local_models import find_pulled
 from kcard.llms.openai_endpoint import OpenAIEndpoint
 from kcard.serve.app import create_app
 from kcard.serve.auth import Keys
-from kcard.serve.options import EndpointOptions
+from kcard.serve.options import LOCAL_ADDRESSES, EndpointOptions
 from kcard.serve.pipelines import Pipelines
 from kcard.serve.service import Service
+from kcard.serve.uploads import UploadedFiles
 from kcard.serve.upstream import Upstream
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ def serve(
     ready   called with the URL once the endpoint answers
     on_event  called with notes on private and gated cards, which are served only if `asking.cards` names them
 
-    Raises UsageError for a wrong option or a malformed file of keys, UnknownCard for a card that is not there, HubError
-    if the address is in use or the process can't start.
+    Raises UsageError for a wrong option, such as `uploads` without `keys`, or a malformed file of keys, UnknownCard for
+    a card that is not there, HubError if the address is in use or the process can't start.
     """
     from kcard.hub.server.run import listening, run_workers
 
@@ -58,6 +59,10 @@ def serve(
         raise UsageError("the endpoint's process needs the LLM's name, such as openai:MODEL, not an object")
     parse_size(endpoint.max_body)
     Keys(endpoint.keys)
+    if endpoint.uploads and endpoint.keys is None:
+        raise UsageError(
+            "--uploads needs --keys FILE; without keys, only an endpoint on 127.0.0.1 takes files, from this computer"
+        )
     others = _listed(endpoint.also)
     for spec in (llm, *others):
         trouble = check_llm(spec, asking)
@@ -160,11 +165,21 @@ def application(asking: AskOptions, endpoint: EndpointOptions) -> "ASGIApp":
         for name, llm in pipelines.models.items()
         if isinstance(llm, OpenAIEndpoint) and llm.is_chat
     }
-    service = Service(pipelines, asking.mode, upstreams, endpoint.max_queue, endpoint.timeout, endpoint.cache)
+    has_uploads = endpoint.uploads if keys.is_needed else is_own_computer(endpoint)
+    uploads = UploadedFiles() if has_uploads else None
+    service = Service(
+        pipelines, asking.mode, upstreams, endpoint.max_queue, endpoint.timeout, endpoint.cache, uploads
+    )
     own_name = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
     hosts = [own_name, *_listed(endpoint.allowed_hosts)]
     origins = _listed(endpoint.allowed_origins)
     return create_app(service, keys, parse_size(endpoint.max_body), hosts=hosts, origins=origins)
+
+
+def is_own_computer(endpoint: EndpointOptions) -> bool:
+    """Return whether only this machine reaches the endpoint, by its own names, and no page from elsewhere."""
+    is_local = endpoint.host in LOCAL_ADDRESSES
+    return is_local and not endpoint.allowed_hosts and not endpoint.allowed_origins
 
 
 def _listed(names: str) -> list[str]:

@@ -45,6 +45,18 @@ class UnknownHost(ApiError):
     status, code = 403, "unknown_host"
 
 
+class UploadRefused(ApiError):
+    """The endpoint takes no files from this client."""
+
+    status, code = 403, "upload_refused"
+
+
+class DiskIsFull(ApiError):
+    """The disk has no room for an uploaded file."""
+
+    status, kind, code = 507, "server_error", "disk_full"
+
+
 class Disconnected(ApiError):
     """The client has left, so that nobody reads this error; the status is that of nginx's logs."""
 

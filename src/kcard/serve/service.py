@@ -18,6 +18,7 @@ from kcard.serve.schema import CardFailed, NoSuchModel, Overloaded
 from kcard.types import Answer, Reply
 
 if TYPE_CHECKING:
+    from kcard.serve.uploads import UploadedFiles
     from kcard.serve.upstream import Upstream
 
 logger = logging.getLogger("kcard.serve")
@@ -165,6 +166,7 @@ class Service:
         max_queue: questions that may wait
         timeout: seconds that a question may take, with its wait
         cache: number of answers that are cached
+        uploads: files that clients upload to ask them; None: no client may
     """
 
     def __init__(
@@ -175,7 +177,9 @@ class Service:
         max_queue: int = 256,
         timeout: float = 120.0,
         cache: int = 0,
+        uploads: "UploadedFiles | None" = None,
     ) -> None:
+        self.uploads = uploads
         self._cache = AnswerCache(cache)
         self._pipelines, self._mode, self._timeout = pipelines, mode, timeout
         self._upstreams = dict(upstreams or {})
@@ -204,8 +208,11 @@ class Service:
             names += [llm, *(f"{llm}:{mode}" for mode in MODES), *(f"{llm}:{card}" for card in cards)]
         return names
 
-    async def route(self, model: str) -> Route:
-        """Return the route of a model: an LLM's name, alone or with a mode or card. Raises NoSuchModel."""
+    async def route(self, model: str, uploader: str | None = None) -> Route:
+        """Return the route of a model: an LLM's name, alone or with a mode, a card or a file of the uploader.
+
+        Raises NoSuchModel.
+        """
         llms = self._pipelines.models
         if model in llms:
             return Route(self._mode, llm=model)
@@ -216,6 +223,10 @@ class Service:
                 return Route(suffix, llm=llm)
             if suffix and suffix in cards:
                 return Route("bottom-up", suffix, llm)
+            if suffix and self.uploads is not None and uploader is not None:
+                uploaded = await asyncio.to_thread(self.uploads.find, uploader, suffix)
+                if uploaded is not None:
+                    return Route("bottom-up", suffix, llm, uploaded.digest)
         raise NoSuchModel(f"the model {model!r} does not exist: GET /v1/models lists those that do", "model")
 
     async def count_cards(self, route: Route) -> int:
@@ -224,14 +235,23 @@ class Service:
             return 0
         return 1 if route.card else len(await asyncio.to_thread(self._pipelines.cards))
 
-    async def describe(self) -> dict[str, Any]:
-        """Return what the page shows: the LLMs and what each reads, modes, cards, example questions."""
+    async def describe(self, uploader: str | None = None) -> dict[str, Any]:
+        """Return what the page shows: LLMs and what each reads, modes, cards, questions, files of the uploader."""
         llms = []
         for name in self._pipelines.models:
             llms.append({"name": name, "reads": "conversations" if name in self._upstreams else "questions"})
         cards = await asyncio.to_thread(self._pipelines.cards)
         examples = await asyncio.to_thread(self._pipelines.examples)
-        return {"llms": llms, "modes": [*MODES], "cards": [*cards], "examples": [*examples]}
+        uploads = None
+        if self.uploads is not None and uploader is not None:
+            uploads = await asyncio.to_thread(self.uploads.describe, uploader)
+        return {
+            "llms": llms,
+            "modes": [*MODES],
+            "cards": [*cards],
+            "examples": [*examples],
+            "uploads": uploads,
+        }
 
     async def answer(self, route: Route, question: str) -> ServedAnswer:
         """Answer a question with an LLM that takes single questions.

@@ -7,8 +7,8 @@ const $ = (id) => document.getElementById(id);
 const MODES = { direct: "no cards", "bottom-up": "bottom-up: all cards", "top-down": "top-down: the LLM asks", hybrid: "hybrid" };
 const SHOWN_CARDS = 12; // names, before the first question
 const messages = []; // of the conversation, as OpenAI's API has them
-let endpoint = { llms: [], cards: [], modes: [], examples: [] }; // what GET v1/kcard tells
-let running = null; // the AbortController of the answer that is being written
+let endpoint = { llms: [], cards: [], modes: [], examples: [], uploads: null }; // what GET v1/kcard tells
+let running = null; // the AbortController of the answer that is being written, or of the file that is being read
 
 function headers() {
   const key = sessionStorage.getItem("kcard-key");
@@ -36,7 +36,7 @@ async function loadEndpoint() {
   const rest = cards.length > SHOWN_CARDS ? " …" : "";
   $("cards").textContent = cards.length
     ? `${cards.length} card${cards.length === 1 ? "" : "s"}: ${cards.slice(0, SHOWN_CARDS).join(", ")}${rest}`
-    : "There are no cards yet, so the language model answers alone: kcard train, then kcard publish.";
+    : `There are no cards yet, so the language model answers alone: ${endpoint.uploads ? "ask a file, or " : ""}kcard train, then kcard publish.`;
   $("examples").replaceChildren(
     ...examples.map((question) => {
       const button = Object.assign(document.createElement("button"), { type: "button", textContent: question });
@@ -47,8 +47,15 @@ async function loadEndpoint() {
       return button;
     }),
   );
+  $("file-row").hidden = !endpoint.uploads;
   showWelcome(!document.querySelector(".turn"));
   chooseLinked();
+}
+
+function setRunning(controller) {
+  running = controller;
+  $("send").hidden = $("pick-file").disabled = Boolean(controller);
+  $("stop").hidden = !controller;
 }
 
 function showWelcome(isShown) {
@@ -56,8 +63,12 @@ function showWelcome(isShown) {
   $("examples").hidden = !isShown || !endpoint.examples.length;
 }
 
+function files() {
+  return endpoint.uploads?.files || [];
+}
+
 function parts() {
-  return ["", ...endpoint.modes, ...endpoint.cards];
+  return ["", ...endpoint.modes, ...files().map(({ card }) => card), ...endpoint.cards];
 }
 
 // List what the chosen LLM may answer from, and say whether it remembers.
@@ -65,7 +76,8 @@ function showParts(part = "") {
   const llm = $("llm").value;
   $("model").replaceChildren(
     ...parts().map((name) => {
-      const label = name === "" ? "all cards" : MODES[name] || `only ${name}`;
+      const file = files().find(({ card }) => card === name)?.file;
+      const label = name === "" ? "all cards" : MODES[name] || `only ${file || name}`;
       return new Option(label, name ? `${llm}:${name}` : llm, false, name === part);
     }),
   );
@@ -74,6 +86,16 @@ function showParts(part = "") {
     ? "A follow-up continues the conversation;"
     : `${llm} answers each question by itself, so name what it is about;`;
   $("new").textContent = continues ? "start a new one" : "clear the page";
+  showFile();
+}
+
+// Say so if the answers come from an uploaded file alone.
+function showFile() {
+  const file = files().find(({ card }) => $("model").value === `${$("llm").value}:${card}`);
+  $("only-file").hidden = !file;
+  if (!file) return;
+  $("only-file").querySelector("b").textContent = file.file;
+  $("only-file").querySelector("span").textContent = `${file.passages} passage${file.passages === 1 ? "" : "s"}`;
 }
 
 function readsConversations() {
@@ -100,7 +122,8 @@ function chooseLinked() {
   }
   if (card && !model) {
     // A card of a shared hub, namespace/name, has lost its namespace if it was pulled.
-    const part = [card, card.split("/").pop()].find((name) => endpoint.cards.includes(name));
+    const cards = [...files().map((file) => file.card), ...endpoint.cards];
+    const part = [card, card.split("/").pop()].find((name) => cards.includes(name));
     showParts(part);
     if (part !== undefined) return true;
     $("notice").textContent = `There is no card “${card}” here. The answers come from all cards.`;
@@ -131,6 +154,7 @@ async function* chunks(response) {
 class Stage {
   constructor(turn) {
     this.place = turn.querySelector(".stage");
+    this.place.hidden = false;
     this.started = performance.now();
     this.firstWord = null; // seconds
     this.timer = setInterval(() => this.showClock(), 100);
@@ -215,9 +239,7 @@ async function ask(question) {
     $("question").focus();
   };
   messages.push({ role: "user", content: question });
-  running = new AbortController();
-  $("send").hidden = true;
-  $("stop").hidden = false;
+  setRunning(new AbortController());
   const stage = new Stage(turn);
   const draft = new Draft(text);
   try {
@@ -257,10 +279,41 @@ async function ask(question) {
   } finally {
     turn.querySelector(".times").textContent = `${stage.end()} · `;
     answer.setAttribute("aria-busy", "false");
-    running = null;
-    $("send").hidden = false;
-    $("stop").hidden = true;
+    setRunning(null);
     turn.scrollIntoView({ block: "nearest" });
+  }
+}
+
+// Have the endpoint index a file, and answer from it alone.
+async function upload(file) {
+  if (running || !file) return;
+  setRunning(new AbortController());
+  $("file-error").textContent = "";
+  $("only-file").hidden = true;
+  const stage = new Stage($("file-row"));
+  stage.show(`reading ${file.name}`);
+  const { uploads } = endpoint;
+  try {
+    if (file.size > uploads.max_bytes) throw new Error(`${file.name} is larger than ${uploads.max_bytes >> 20} MB.`);
+    const response = await fetch("v1/kcard/files", {
+      method: "POST",
+      headers: { ...headers(), "Content-Type": "application/octet-stream", "X-Kcard-File": encodeURIComponent(file.name) },
+      body: file,
+      signal: running.signal,
+    });
+    if (!response.ok) throw await problem(response);
+    const uploaded = await response.json();
+    uploads.files = [...uploads.files.filter(({ card }) => card !== uploaded.card), uploaded];
+    showParts(uploaded.card);
+    $("question").focus();
+  } catch (error) {
+    $("file-error").textContent = error.name === "AbortError" ? "(stopped)" : error.message;
+    $("question").focus();
+    if (error.status === 401) askForKey();
+  } finally {
+    stage.end();
+    showFile();
+    setRunning(null);
   }
 }
 
@@ -287,6 +340,23 @@ $("llm").addEventListener("change", () => {
   const part = parts().find((name) => chosen.value.endsWith(`:${name}`) && name);
   showParts(part);
 });
+$("model").addEventListener("change", showFile);
+$("all-cards").addEventListener("click", () => {
+  showParts();
+  $("question").focus();
+});
+$("pick-file").addEventListener("click", () => $("file").click());
+$("file").addEventListener("change", ({ target }) => {
+  upload(target.files[0]);
+  target.value = ""; // so that the same file can be chosen again
+});
+for (const name of ["dragover", "drop"]) {
+  document.addEventListener(name, (event) => {
+    if (!endpoint.uploads || !event.dataTransfer.types.includes("Files")) return;
+    event.preventDefault();
+    if (name === "drop") upload(event.dataTransfer.files[0]);
+  });
+}
 $("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   const question = $("question").value.trim();

@@ -163,8 +163,8 @@ class RecallProbe:
         if not self.recalls:
             return {}
         recalls = [round(recall, 4) for recall in self.recalls]
-        kept = max(recalls) if self._is_last_worse else recalls[-1]
-        return {"probe_questions": len(self.questions), "probe_recall": kept, "probes": recalls}
+        recall = max(recalls) if self._is_last_worse else recalls[-1]
+        return {"probe_questions": len(self.questions), "probe_recall": recall, "probes": recalls}
 
     def _keep_weights(self) -> None:
         import torch

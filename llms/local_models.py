@@ -302,14 +302,15 @@ def _from_hub(
         with part.open("ab" if stated else "wb") as stream:
             _check_room(size - stream.tell())
             on_event(note(f"downloading {where} ({shown_size(size)}) from {hub or 'the Hugging Face Hub'}"))
-            http_get(
-                url,
-                stream,
-                resume_size=stream.tell(),
-                headers=http.build_hf_headers(token=api.token, library_name="kcard", headers=api.headers),
-                expected_size=metadata.size,
-                displayed_filename=Path(name).name,
-            )
+            if stream.tell() != metadata.size:  # else all of it came, and was not verified any more
+                http_get(
+                    url,
+                    stream,
+                    resume_size=stream.tell(),
+                    headers=http.build_hf_headers(token=api.token, library_name="kcard", headers=api.headers),
+                    expected_size=metadata.size,
+                    displayed_filename=Path(name).name,
+                )
     except network_errors() as error:
         if kcard_hub is not None:
             raise
@@ -318,12 +319,12 @@ def _from_hub(
         if getattr(getattr(error, "response", None), "status_code", 0) in (401, 403, 404):
             remedy = "correct the name, or set HF_TOKEN to the token of an account that may read it"
         raise ModelUnavailable(f"{where} can't be downloaded: {first_line(error)[:200]}; {remedy}") from error
-    file = part.replace(work / Path(name).name)
     try:
-        return file, Origin(source, _verified(file, sha256 or stated), hub)
+        origin = Origin(source, _verified(part, sha256 or stated), hub)
     except ModelUnavailable:
         shutil.rmtree(work, ignore_errors=True)
         raise
+    return part.replace(work / Path(name).name), origin
 
 
 def _verified(file: Path, expected: str) -> str:
@@ -331,7 +332,7 @@ def _verified(file: Path, expected: str) -> str:
     actual = file_digest(file)
     if expected and actual != expected:
         raise ModelUnavailable(
-            f"{file.name} is not what it should be: sha256 {actual[:12]}…, not {expected[:12]}…: pull it again"
+            f"the download is not what it should be: sha256 {actual[:12]}…, not {expected[:12]}…: pull it again"
         )
     return actual
 

@@ -130,7 +130,7 @@ async def _index(new: Path, target: Path) -> str:
     new.replace(target)
     try:
         card = await asyncio.to_thread(index_corpus, target)
-    except BaseException:
+    except BaseException:  # the end of the process too
         target.unlink(missing_ok=True)
         if earlier.exists():
             earlier.replace(target)

@@ -61,16 +61,25 @@ def test_it_is_pulled_verified_and_its_origin_recorded(logged_in: Shared, kcard:
     assert f"another LLM qwen2.5-0.5b, from {NAME}: `kcard llm rm qwen2.5-0.5b` first" in done.error
 
 
-def test_a_download_that_was_interrupted_is_resumed(
-    logged_in: Shared, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def ranges(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """The range of each download."""
     ranges: list[str | None] = []
-    check, count = Guard.check_request, Guard._count_bytes
+    check = Guard.check_request
 
     def record(guard: Guard, request: Any) -> None:
         if request.method == "GET":
             ranges.append(request.headers.get("Range"))
         check(guard, request)
+
+    monkeypatch.setattr(Guard, "check_request", record)
+    return ranges
+
+
+def test_a_download_that_was_interrupted_is_resumed(
+    logged_in: Shared, home: Path, ranges: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = Guard._count_bytes
 
     def interrupt(guard: Guard, parts: Iterator[bytes]) -> Iterator[bytes]:
         for part in count(guard, parts):
@@ -78,7 +87,6 @@ def test_a_download_that_was_interrupted_is_resumed(
             if guard.received > DOWNLOAD_CHUNK_SIZE * 3 // 2:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(Guard, "check_request", record)
     with monkeypatch.context() as patch:
         patch.setattr(Guard, "_count_bytes", interrupt)
         with pytest.raises(KeyboardInterrupt):
@@ -90,6 +98,21 @@ def test_a_download_that_was_interrupted_is_resumed(
         "qwen2.5-0.5b.gguf",
         "qwen2.5-0.5b.json",
     ]
+
+
+def test_a_download_that_was_interrupted_while_it_was_verified_is_not_repeated(
+    logged_in: Shared, home: Path, ranges: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: Path) -> str:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kcard.llms.local_models.file_digest", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            pull_llm(NAME, hub=logged_in.url)
+    pull_llm(NAME, hub=logged_in.url)
+    assert ranges == [None]
+    assert (home / "llms" / "qwen2.5-0.5b.gguf").read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize(

@@ -82,8 +82,9 @@ def cut(text: str, size: Size) -> Iterator[str]:
 
 def sentences(text: str, size: Size) -> Iterator[str]:
     """Yield each line that fits into `size`, the sentences of a longer one, and the parts of an overlong sentence."""
-    for line in _clean(text).split("\n"):
-        if line.strip():
+    for indented in _clean(text).split("\n"):
+        line = indented.strip()
+        if line:
             for sentence in [line] if size.holds(line) else _sentences(line):
                 yield from [sentence] if size.holds(sentence) else _split_sentence(sentence, size)
 

@@ -244,6 +244,7 @@ ANY = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20
 
 @settings(max_examples=25)
 @example(text="\x1b0\rA")  # a control character is no indentation
+@example(text="0\n 0")  # an indented line is a statement without its indentation
 @given(text=ANY)
 def test_passages_hold_the_words_of_any_text(tmp_path: Path, text: str) -> None:
     """What is left out is left out for a reason that is counted."""

@@ -1,5 +1,6 @@
 """An LLM behind an OpenAI-compatible server gets whole conversations, with what cards know in the last question."""
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -79,6 +80,23 @@ def test_the_last_question_comes_with_what_cards_know_and_all_else_as_it_was_sen
     assert content.startswith("[1] ")
     assert "discovered by William Lassell in 1846" in content
     assert content.endswith("\n\nQuestion: Who discovered Triton?")
+
+
+def test_what_a_request_leaves_out_is_the_endpoints_own() -> None:
+    llm = ScriptedServer([REPLY]).start()
+
+    async def complete() -> None:
+        upstream = Upstream(llm.url, "big", defaults={"temperature": 0.1, "seed": 0})
+        await upstream.complete({"messages": TRITON})
+        await upstream.complete({"messages": TRITON, "temperature": 0.9})
+        await upstream.close()
+
+    try:
+        asyncio.run(complete())
+    finally:
+        llm.kill()
+    sampling = [(request["body"]["temperature"], request["body"]["seed"]) for request in llm.requests]
+    assert sampling == [(0.1, 0), (0.9, 0)]
 
 
 def test_the_last_question_is_asked_as_kcard_ask_asks_it(connect: Connect, library: Path) -> None:

@@ -150,6 +150,7 @@ def application(asking: AskOptions, endpoint: EndpointOptions) -> "ASGIApp":
 
     from kcard.hub.registry import Hub
     from kcard.hub.server.run import follow_parent
+    from kcard.llms.gguf_llm import GgufLLM
 
     follow_parent()
     try:
@@ -160,11 +161,14 @@ def application(asking: AskOptions, endpoint: EndpointOptions) -> "ASGIApp":
         logger.error("%s", one_line(error))
         raise SystemExit(STARTUP_FAILURE) from None
     # A chat model behind a server of its own takes whole conversations.
-    upstreams = {
-        name: Upstream(llm.url or OPENAI_URL, llm.model, llm.key, llm.timeout)
-        for name, llm in pipelines.models.items()
-        if isinstance(llm, OpenAIEndpoint) and llm.is_chat
-    }
+    upstreams = {}
+    for name, llm in pipelines.models.items():
+        if isinstance(llm, OpenAIEndpoint) and llm.is_chat:
+            # A remote server has its own defaults; some models refuse any temperature.
+            defaults = (
+                {"temperature": llm.temperature, "seed": llm.seed} if isinstance(llm, GgufLLM) else None
+            )
+            upstreams[name] = Upstream(llm.url or OPENAI_URL, llm.model, llm.key, llm.timeout, defaults)
     has_uploads = endpoint.uploads if keys.is_needed else is_own_computer(endpoint)
     uploads = UploadedFiles() if has_uploads else None
     service = Service(

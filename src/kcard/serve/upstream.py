@@ -17,16 +17,26 @@ MAX_MESSAGE_CHARACTERS = 500
 
 
 class Upstream:
-    """Client for (chat) completions of `model` at `url`. `timeout`: seconds without a byte.
+    """Client for (chat) completions of `model` at `url`.
+
+    timeout   seconds without a byte
+    defaults  parameters of requests that leave them out
 
     Raises ApiError where the server refuses a request, LLMFailed where it fails, TimedOut.
     """
 
-    def __init__(self, url: str, model: str, key: str | None = None, timeout: float = 60.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        key: str | None = None,
+        timeout: float = 60.0,
+        defaults: Mapping[str, Any] | None = None,
+    ) -> None:
         headers = {"Content-Type": "application/json", **UNCOMPRESSED}
         if key:
             headers["Authorization"] = f"Bearer {key}"
-        self.model, self._url = model, url.rstrip("/")
+        self.model, self._url, self._defaults = model, url.rstrip("/"), dict(defaults or {})
         self._client = httpx.AsyncClient(
             headers=headers,
             timeout=timeout,
@@ -79,7 +89,8 @@ class Upstream:
     @asynccontextmanager
     async def _send(self, request: dict[str, Any], path: ApiPath) -> AsyncIterator[httpx.Response]:
         try:
-            content = json.dumps(request | {"model": self.model}, allow_nan=False).encode()
+            body = self._defaults | request | {"model": self.model}
+            content = json.dumps(body, allow_nan=False).encode()
         except ValueError as error:  # NaN, say, which Python's parser takes
             raise ApiError(f"the request can't be passed on as JSON: {error}") from None
         try:

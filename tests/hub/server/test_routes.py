@@ -14,7 +14,7 @@ from kcard.hub.accounts import AMBIGUOUS, RESERVED, TAKEN, check_namespace, chec
 from kcard.hub.db.models import Repository
 from kcard.hub.errors import Invalid
 from kcard.hub.server.app import PAGES, ROUTERS
-from tests.hub.server.attacks import commit, inline, raw
+from tests.hub.server.attacks import commit, inline, raw, wait_for
 from tests.hub.shared_hub import Shared, shared_hub
 from tests.hub.stand import recorded_statements
 
@@ -175,8 +175,14 @@ def test_what_has_no_get_has_no_head(shared: Shared) -> None:
 def test_head_is_logged_as_head(shared: Shared, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "kcard.hub.server")
     shared.http().head("/bob/card")
-    fields = [getattr(record, "fields", {}) for record in caplog.records]
-    assert ("HEAD", "/bob/card", 200) in [(f.get("method"), f.get("path"), f.get("status")) for f in fields]
+
+    def logged() -> bool:
+        fields = [getattr(record, "fields", {}) for record in caplog.records]
+        return ("HEAD", "/bob/card", 200) in [
+            (f.get("method"), f.get("path"), f.get("status")) for f in fields
+        ]
+
+    wait_for(logged)  # the line is written after the answer was sent
 
 
 # Characters that PostgreSQL or a database's text can't hold are refused, wherever a client sends them.

@@ -133,6 +133,7 @@ def _confirm(proposed: str) -> str:
                 typer.prompt(
                     "Enter to use it, or another one, by which questions find the card",
                     default=proposed,
+                    show_default=False,
                     err=True,
                 )
             )

@@ -1,7 +1,7 @@
 """Citations: the passage, and the line of its file, that a sentence of an answer rests on."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from kcard.interfaces import Checker, Pair
@@ -9,8 +9,8 @@ from kcard.selectors.factuality import support
 from kcard.text import sentence_spans, spaced_words, split_sentences, words
 from kcard.types import Citation, Passage, Quote, Source
 
-CLAIM = 4  # words, below which a sentence is not a claim that a checker could judge
-SUPPORTED = 0.5
+MIN_CLAIM_WORDS = 4  # a shorter sentence is not a claim that a checker could judge
+MIN_SUPPORT = 0.5
 BORDER = re.compile(r"(\n| … |^(?:Yes|No): )")  # between quoted parts
 VERDICT = re.compile(r"^(?:Yes|No): ")
 
@@ -21,29 +21,35 @@ def cite(answer: str, passages: Sequence[Passage], checker: Checker) -> tuple[Ci
     A sentence whose words stand in a row in a kept passage cites the first such passage, with support 1. Any other of
     at least four words cites the passage that supports it most by the checker, if that support is 0.5 or more.
     """
-    texts = [(i, p.knowledge) for i, p in enumerate(passages) if p.kept]
-    sentences = split_sentences(VERDICT.sub("", answer)) if texts else []
-    spoken = [_first_holder(sentence, texts) for sentence in sentences]
-    open_ = [
-        s for s, holder in zip(sentences, spoken, strict=True) if holder is None and len(words(s)) >= CLAIM
-    ]
+    texts = {}
+    for number, passage in enumerate(passages):
+        if passage.kept:
+            texts[number] = passage.knowledge
+    if not texts:
+        return ()
+    citations = []
+    pairs = []
+    for sentence in split_sentences(VERDICT.sub("", answer)):
+        holder = _first_holder(sentence, texts)
+        if holder is not None:
+            citations.append(Citation(sentence, holder, 1.0))
+            continue
+        citations.append(Citation(sentence))
+        if len(words(sentence)) >= MIN_CLAIM_WORDS:
+            pairs += [Pair(sentence, text) for text in texts.values()]
     # The checker finds the passage that supports each of the others most.
-    judged: dict[str, Citation] = {}
-    if open_:
-        pairs = [Pair(sentence, text) for sentence in open_ for _, text in texts]
-        scores = support(checker, pairs).reshape(len(open_), len(texts))
-        for sentence, row in zip(open_, scores, strict=True):
+    scores = support(checker, pairs).reshape(-1, len(texts))
+    rows = dict(zip([pair.claim for pair in pairs[:: len(texts)]], scores, strict=True))
+    numbers = list(texts)
+    for i, citation in enumerate(citations):
+        row = rows.get(citation.sentence)
+        if row is not None:
             best = int(row.argmax())
             score = float(row[best])
-            judged[sentence] = Citation(sentence, texts[best][0] if score >= SUPPORTED else None, score)
-    citations = [
-        Citation(sentence, holder, 1.0) if holder is not None else judged.get(sentence, Citation(sentence))
-        for sentence, holder in zip(sentences, spoken, strict=True)
-    ]
-    return tuple(
-        citation if citation.passage is None else replace(citation, line=_line(citation, passages))
-        for citation in citations
-    )
+            holder = numbers[best] if score >= MIN_SUPPORT else None
+            citation = replace(citation, passage=holder, support=score)
+        citations[i] = _with_line(citation, passages)
+    return tuple(citations)
 
 
 def cite_quote(answer: str, quote: Quote, passages: Sequence[Passage]) -> tuple[Citation, ...]:
@@ -52,27 +58,37 @@ def cite_quote(answer: str, quote: Quote, passages: Sequence[Passage]) -> tuple[
     if quote.passage >= len(kept_numbers):
         return ()
     citation = Citation(answer, kept_numbers[quote.passage], 1.0, without_headings(quote.text, passages))
-    return (replace(citation, line=_line(citation, passages)),)
+    return (_with_line(citation, passages),)
 
 
 def line_of(quote: str, source: Source) -> int:
     """Return the first line of the sentence of the source that has these words in a row, or else most of them."""
     quoted = words(quote)
-    row = r"[\W_]+".join(map(re.escape, quoted))
-    place = re.search(rf"(?<![^\W_]){row}(?![^\W_])", source.text, re.IGNORECASE) if quoted else None
     sentences = sentence_spans(source.text)
-    if place:
-        begun = max((start for start, _ in sentences if start <= place.start()), default=place.start())
-    else:
-        shared = {start: len({*quoted} & {*words(source.text[start:end])}) for start, end in sentences}
-        begun = max(shared, key=lambda start: shared[start], default=0)
-    return source.line_at(begun)
+    if quoted:
+        row = r"[\W_]+".join(map(re.escape, quoted))
+        place = re.search(rf"(?<![^\W_]){row}(?![^\W_])", source.text, re.IGNORECASE)
+        if place:
+            begun = place.start()
+            starts = [start for start, _ in sentences if start <= begun]
+            return source.line_at(max(starts, default=begun))
+    nearest, most_shared = 0, -1
+    for start, end in sentences:
+        shared = len(set(quoted) & set(words(source.text[start:end])))
+        if shared > most_shared:
+            nearest, most_shared = start, shared
+    return source.line_at(nearest)
 
 
-def _line(citation: Citation, passages: Sequence[Passage]) -> int:
-    passage = passages[citation.passage or 0]
+def _with_line(citation: Citation, passages: Sequence[Passage]) -> Citation:
+    """Return a citation with the line of its file, if it cites a passage whose source is known."""
+    if citation.passage is None:
+        return citation
+    passage = passages[citation.passage]
     source = passage.source or passage.evidence
-    return line_of(citation.quote or citation.sentence, source) if source else 0
+    if source is None:
+        return citation
+    return replace(citation, line=line_of(citation.quote or citation.sentence, source))
 
 
 def without_headings(answer: str, passages: Sequence[Passage]) -> str:
@@ -80,21 +96,33 @@ def without_headings(answer: str, passages: Sequence[Passage]) -> str:
 
     The LLM read these headings before each passage (Passage.knowledge); they are removed whole or from some word on.
     """
-    sections = {p.source.section for p in passages if p.kept and p.source and p.source.section}
-    if not sections:
+    headings = set()
+    for passage in passages:
+        if passage.kept and passage.source and passage.source.section:
+            headings.add(f"{passage.source.section}: ")
+    if not headings:
         return answer
     parts = BORDER.split(answer)  # texts, and between them the borders
-    for i, part in enumerate(parts[::2]):
-        ends = (mark.end() for mark in re.finditer(": ", part))
-        headings = (n for n in ends if any(f"{section}: ".endswith(part[:n]) for section in sections))
-        parts[2 * i] = part[next(headings, 0) :]
+    for i in range(0, len(parts), 2):
+        parts[i] = _without_heading(parts[i], headings)
     return "".join(parts)
 
 
-def _first_holder(sentence: str, texts: Sequence[tuple[int, str]]) -> int | None:
-    """Return the first passage that holds the words of the sentence in a row."""
+def _without_heading(text: str, headings: Collection[str]) -> str:
+    for colon in re.finditer(": ", text):
+        opening = text[: colon.end()]
+        if any(heading.endswith(opening) for heading in headings):
+            return text[colon.end() :]
+    return text
+
+
+def _first_holder(sentence: str, texts: Mapping[int, str]) -> int | None:
+    """Return the number of the first text that holds the words of the sentence in a row."""
     # Only telling words can be traced: a lone "A" or "no" stands in nearly every text.
     if not any(len(word) > 2 or not word.isascii() or word.isdigit() for word in words(sentence)):
         return None
     span = spaced_words(sentence)
-    return next((i for i, text in texts if span in spaced_words(text)), None)
+    for number, text in texts.items():
+        if span in spaced_words(text):
+            return number
+    return None

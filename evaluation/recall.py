@@ -13,7 +13,7 @@ from kcard.types import Passage, Sampling
 
 if TYPE_CHECKING:
     from kcard.cards.card import Card
-    from kcard.evaluation.audit import IndependentEvidence
+    from kcard.evaluation.independent_evidence import IndependentEvidence
     from kcard.interfaces import CardGenerator, Checker, Evidence
 
 CHANCE = "chance"

@@ -17,7 +17,9 @@ from kcard.cards.card import finish
 from kcard.cli.options import option, value_of
 from kcard.config_file import Setting, SettingOrigin
 from kcard.errors import CardError, CorpusError, UsageError
-from kcard.evaluation.audit import ScoredDocument, read_independent, read_queries, summarise_scores
+from kcard.evaluation.audit import ScoredDocument, summarise_scores
+from kcard.evaluation.independent_evidence import read_independent
+from kcard.evaluation.questions import read_queries
 from kcard.evaluation.records import Audit, Distribution, Mean
 from kcard.events import Event
 from kcard.hub.registry import Hub

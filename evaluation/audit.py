@@ -22,6 +22,7 @@ from kcard.evaluation.records import (
     Mean,
     mean_of,
     rounded,
+    value_of,
 )
 from kcard.evaluation.target import Target
 from kcard.interfaces import Pair
@@ -271,6 +272,9 @@ def make_finding(audit: Audit) -> "AuditFinding":
     """Return the audit as the hub stores it."""
     from kcard.hub.audits import AuditFinding
 
+    judged = None
+    if audit.factuality is not None:
+        judged = len(audit.factuality.scores)
     return AuditFinding(
         checker=audit.checker,
         checker_sha256=audit.checker_sha256,
@@ -281,9 +285,9 @@ def make_finding(audit: Audit) -> "AuditFinding":
         seed=audit.seed,
         faithfulness=mean_of(audit.faithfulness),
         factuality=mean_of(audit.factuality),
-        coverage=audit.coverage.mean if audit.coverage else None,
+        coverage=value_of(audit.coverage),
         overlap=audit.evidence_overlap,
-        judged=len(audit.factuality.scores) if audit.factuality else None,
+        judged=judged,
         record=audit.to_json(),
         kcard=audit.kcard,
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kcard.evaluation.analyses.answers import format_cell
+from kcard.evaluation.analyses.analysis import format_cell
 from kcard.evaluation.plots import (
     Curves,
     Intervals,

@@ -6,7 +6,7 @@ from itertools import combinations, zip_longest
 from typing import Any
 
 from kcard.errors import UsageError
-from kcard.evaluation.analyses.answers import Analysis
+from kcard.evaluation.analyses.analysis import Analysis
 from kcard.evaluation.metrics import compare_scores, holm
 from kcard.evaluation.records import Mean
 from kcard.evaluation.runs.results import OF_A_TASK, EvalResult

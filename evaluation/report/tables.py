@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kcard.errors import UsageError
-from kcard.evaluation.analyses.answers import Analysis
+from kcard.evaluation.analyses.analysis import Analysis
 from kcard.evaluation.records import Mean
 from kcard.evaluation.report.report import Report
 from kcard.evaluation.runs.results import EvalResult

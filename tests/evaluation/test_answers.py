@@ -6,16 +6,8 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import UsageError
-from kcard.evaluation.analyses.answers import (
-    analyse,
-    analysis_names,
-    card_choice,
-    cost,
-    groups,
-    lost_incumbents,
-    mmlu_domains,
-    run_applicable,
-)
+from kcard.evaluation.analyses.analysis import analyse, analysis_names, run_applicable
+from kcard.evaluation.analyses.answers import card_choice, cost, groups, lost_incumbents, mmlu_domains
 from kcard.evaluation.analyses.factuality import factuality_bias
 from kcard.evaluation.plots import Curves, Heat, Intervals
 from kcard.evaluation.records import Mean

@@ -48,18 +48,19 @@ class AnswerCandidate:
     @functools.cached_property
     def sentences(self) -> tuple[Sentence, ...]:
         """Sentences of the passage without its heading; of the heading if there is nothing else."""
-        behind = tuple(
-            replace(sentence, start=max(sentence.start, self.begin))
-            for sentence in self.reading.sentences
-            if sentence.end > self.begin
-        )
-        return behind or self.reading.sentences
+        behind = []
+        for sentence in self.reading.sentences:
+            if sentence.end > self.begin:
+                behind.append(replace(sentence, start=max(sentence.start, self.begin)))
+        return tuple(behind) or self.reading.sentences
 
 
 def split_heading(text: str, heading: str) -> tuple[str, str]:
     """Return the heading that begins a passage, with its colon, and the rest."""
-    begin = f"{heading}: " if heading else ""
-    return (begin, text.removeprefix(begin)) if text.startswith(begin) else ("", text)
+    begin = f"{heading}: "
+    if not heading or not text.startswith(begin):
+        return "", text
+    return begin, text.removeprefix(begin)
 
 
 def rank_candidates(
@@ -71,25 +72,30 @@ def rank_candidates(
 ) -> list[AnswerCandidate]:
     """Rank the passages that have text, best first."""
 
-    def likelihood(words: AnswerSpan) -> float:
-        return math.log(max(words.certainty, 1e-9)) - (0.0 if fits(form, words.text) else MISFIT)
+    def log_likelihood(words: AnswerSpan) -> float:
+        likelihood = math.log(max(words.certainty, 1e-9))
+        if not fits(form, words.text):
+            likelihood -= MISFIT
+        return likelihood
 
     question_numbers = numbers(question)
     ranked = []
     for at, (text, reading) in enumerate(zip(passages, readings, strict=True)):
-        heading, _ = split_heading(text, headings[at] if at < len(headings) else "")
-        if reading.sentences:
-            answer = max(reading.answers, key=likelihood, default=None)
-            lacking = [
-                number for number in question_numbers - numbers(text) if not includes_year(text, number)
-            ]
-            score = reading.relevance - MISSING_NUMBER * len(lacking)
-            score -= 0.0 if answer and fits(form, answer.text) else MISFIT
-            score += COVERED * token_share(question, with_kind(question, text))
-            if at < len(headings) and headings[at]:
-                question_vector, heading_vector = static.embed([question, headings[at].rpartition(" > ")[2]])
-                score += HEADED * float(question_vector @ heading_vector)
-            ranked.append(AnswerCandidate(at, text, reading, answer, score, len(heading)))
+        if not reading.sentences:
+            continue
+        answer = max(reading.answers, key=log_likelihood, default=None)
+        missing = question_numbers - numbers(text)
+        lacking = [number for number in missing if not includes_year(text, number)]
+        score = reading.relevance - MISSING_NUMBER * len(lacking)
+        if answer is None or not fits(form, answer.text):
+            score -= MISFIT
+        score += COVERED * token_share(question, with_kind(question, text))
+        heading = ""
+        if at < len(headings) and headings[at]:
+            heading, _ = split_heading(text, headings[at])
+            question_vector, heading_vector = static.embed([question, headings[at].rpartition(" > ")[2]])
+            score += HEADED * float(question_vector @ heading_vector)
+        ranked.append(AnswerCandidate(at, text, reading, answer, score, len(heading)))
     return sorted(ranked, key=lambda candidate: -candidate.score)
 
 
@@ -149,12 +155,11 @@ def score_sentences(question: str, candidates: Sequence[AnswerCandidate]) -> lis
         text, words = candidate.text, candidate.answer
         support = []
         for sentence in candidate.sentences:
-            holds = words is not None and sentence.start <= words.start < sentence.end
-            support.append(
-                sentence.evidence
-                + SHARED * share_of(question_stems, text[sentence.start : sentence.end])
-                + ANSWERING * (words.certainty if words and holds else 0.0)
-            )
+            score = sentence.evidence
+            score += SHARED * share_of(question_stems, text[sentence.start : sentence.end])
+            if words is not None and sentence.start <= words.start < sentence.end:
+                score += ANSWERING * words.certainty
+            support.append(score)
         supports.append(support)
     return supports
 
@@ -191,12 +196,14 @@ def quote_sentences(
             break
         if (at, row) not in chosen:
             text, sentences = candidates[at].text, candidates[at].sentences
-            led = row + 1 < len(sentences) and text[: sentences[row].end].endswith(":")
-            chosen += [(at, row), *([(at, row + 1)] if led and (at, row + 1) not in chosen else [])]
-    parts = [
-        format_lines(candidates[at], sorted(row for other, row in chosen if other == at))
-        for at in dict.fromkeys(at for at, _ in chosen)
-    ]
+            chosen.append((at, row))
+            is_lead_in = row + 1 < len(sentences) and text[: sentences[row].end].endswith(":")
+            if is_lead_in and (at, row + 1) not in chosen:
+                chosen.append((at, row + 1))
+    rows_of_candidate: dict[int, list[int]] = {}
+    for at, row in chosen:
+        rows_of_candidate.setdefault(at, []).append(row)
+    parts = [format_lines(candidates[at], sorted(of_it)) for at, of_it in rows_of_candidate.items()]
     return SentenceQuote("\n".join(parts), lead, format_lines(candidates[lead], rows))
 
 
@@ -258,11 +265,9 @@ def _with_context(candidate: AnswerCandidate, first: int, last: int) -> list[int
         first -= 1  # the sentence that the pronoun refers to
     if text[: sentences[last].end].endswith(":") and last + 1 < len(sentences):
         last += 1  # the command or list that the sentence introduces
-        while (
-            words < MAX_LIST_WORDS
-            and last + 1 < len(sentences)
-            and _is_same_list(text, sentences, last + 1, first, last)
-        ):
+        while words < MAX_LIST_WORDS and last + 1 < len(sentences):
+            if not _is_same_list(text, sentences, last + 1, first, last):
+                break
             last += 1
             words += _count_words(text, sentences[last])
     return list(range(first, last + 1))
@@ -270,7 +275,9 @@ def _with_context(candidate: AnswerCandidate, first: int, last: int) -> list[int
 
 def _is_same_list(text: str, sentences: Sequence[Sentence], at: int, first: int, last: int) -> bool:
     """Return whether a neighbour continues the answer's list: another item, or its lead-in."""
-    edge = sentences[first if at < first else last]
+    edge = sentences[last]
+    if at < first:
+        edge = sentences[first]
     beside = text[sentences[at].start : sentences[at].end]
     inside = text[edge.start : edge.end]
     if at < first:
@@ -292,5 +299,10 @@ def format_lines(candidate: AnswerCandidate, rows: Sequence[int]) -> str:
             parts[-1] += text[sentences[row - 1].end : end]
         else:
             parts.append(text[sentences[row].start : end])
-    lines = ("\n".join(" ".join(line.split()) for line in part.split("\n") if line.strip()) for part in parts)
-    return " … ".join(lines)
+    return " … ".join(map(collapse_lines, parts))
+
+
+def collapse_lines(text: str) -> str:
+    """Return the text without blank lines, and one blank between the words of each line."""
+    lines = [" ".join(line.split()) for line in text.split("\n") if line.strip()]
+    return "\n".join(lines)

@@ -49,7 +49,9 @@ def test_the_old_exam_is_asked_before_and_after_and_the_new_passages_after(tmp_p
     assert record.after is not None
     assert record.before == before
     assert record.before.mean >= 0.6
-    assert record.after == measure_recall(card, make_questions(passages(card.folder)[:5], MAX_QUESTIONS, 0), ignore)
+    assert record.after == measure_recall(
+        card, make_questions(passages(card.folder)[:5], MAX_QUESTIONS, 0), ignore
+    )
     assert record.after.mean >= 0.4
     assert json.loads((card.folder / UPDATE).read_text())["updates"] == card.manifest.updates == was
     assert UPDATE in card.manifest.files

@@ -18,10 +18,10 @@ from kcard.text import numbers
 # Answer candidates: the embedded reader's output for each passage, best first.
 
 # Log-odds, fitted on people's questions about ten manuals, with the passages that answer them.
-COVERED = 6.0  # for a passage with all of the question's words
-HEADED = 1.5  # for the last part of a heading that means the same as the question (static embeddings)
-MISSING_NUMBER = 4.0  # per number of the question that a passage lacks
-MISFIT = 3.0  # for an answer that is not of the kind the question asks for
+COVERAGE_WEIGHT = 6.0  # for a passage with all of the question's words
+HEADING_WEIGHT = 1.5  # for the last part of a heading that means the same as the question (static embeddings)
+MISSING_NUMBER_COST = 4.0  # per number of the question that a passage lacks
+MISFIT_COST = 3.0  # for an answer that is not of the kind the question asks for
 
 STEPS = re.compile(r"\b(?:steps|procedure|instructions)\b", re.IGNORECASE)
 NUMBERED = re.compile(r"^\s*\(?\d{1,3}[.)]\s", re.MULTILINE)
@@ -75,7 +75,7 @@ def rank_candidates(
     def log_likelihood(words: AnswerSpan) -> float:
         likelihood = math.log(max(words.certainty, 1e-9))
         if not fits(form, words.text):
-            likelihood -= MISFIT
+            likelihood -= MISFIT_COST
         return likelihood
 
     question_numbers = numbers(question)
@@ -86,15 +86,15 @@ def rank_candidates(
         answer = max(reading.answers, key=log_likelihood, default=None)
         missing = question_numbers - numbers(text)
         lacking = [number for number in missing if not includes_year(text, number)]
-        score = reading.relevance - MISSING_NUMBER * len(lacking)
+        score = reading.relevance - MISSING_NUMBER_COST * len(lacking)
         if answer is None or not fits(form, answer.text):
-            score -= MISFIT
-        score += COVERED * token_share(question, with_kind(question, text))
+            score -= MISFIT_COST
+        score += COVERAGE_WEIGHT * token_share(question, with_kind(question, text))
         heading = ""
         if at < len(headings) and headings[at]:
             heading, _ = split_heading(text, headings[at])
             question_vector, heading_vector = static.embed([question, headings[at].rpartition(" > ")[2]])
-            score += HEADED * float(question_vector @ heading_vector)
+            score += HEADING_WEIGHT * float(question_vector @ heading_vector)
         ranked.append(AnswerCandidate(at, text, reading, answer, score, len(heading)))
     return sorted(ranked, key=lambda candidate: -candidate.score)
 
@@ -123,9 +123,10 @@ ENOUGH_WORDS = 25  # of one passage, to which nothing from anywhere else is adde
 MAX_QUOTE_WORDS = 90
 MAX_LIST_WORDS = 150
 WORTH = 3.0  # support above -WORTH makes a sentence part of the quotation around the best one
-NEAR = 1.5  # maximum gap in support between the best sentence and neighbours that belong to it
-APART = 3.0  # the same in log-probability, for sentences anywhere
-SHARED, ANSWERING = 2.0, 2.0  # support for all words of the question, and for an answer span of certainty 1
+MAX_SUPPORT_GAP = 1.5  # between the best sentence and neighbours that belong to it
+MAX_LIKELINESS_GAP = 3.0  # the same in log-probability, for sentences anywhere
+SHARED_WORDS_WEIGHT = 2.0  # support for all words of the question
+ANSWER_WEIGHT = 2.0  # support for an answer span of certainty 1
 SHARPNESS = 1 / 0.7  # inverse temperature of the softmax over support
 LEANING = re.compile(r"(?:It|Its|This|That|These|Those|They|Their|He|She|His|Her|Such|Both)\b")
 ITEM = re.compile(r"\s*(?:[-*•]|\(?\d{1,3}[.)])\s")
@@ -156,9 +157,9 @@ def score_sentences(question: str, candidates: Sequence[AnswerCandidate]) -> lis
         support = []
         for sentence in candidate.sentences:
             score = sentence.evidence
-            score += SHARED * share_of(question_stems, text[sentence.start : sentence.end])
+            score += SHARED_WORDS_WEIGHT * share_of(question_stems, text[sentence.start : sentence.end])
             if words is not None and sentence.start <= words.start < sentence.end:
-                score += ANSWERING * words.certainty
+                score += ANSWER_WEIGHT * words.certainty
             support.append(score)
         supports.append(support)
     return supports
@@ -192,7 +193,7 @@ def quote_sentences(
     if whole_passage and words >= ENOUGH_WORDS:
         order = []
     for likeliness, at, row in order[1:]:
-        if len(chosen) >= MAX_QUOTED_SENTENCES or likeliness < most - APART:
+        if len(chosen) >= MAX_QUOTED_SENTENCES or likeliness < most - MAX_LIKELINESS_GAP:
             break
         if (at, row) not in chosen:
             text, sentences = candidates[at].text, candidates[at].sentences
@@ -248,7 +249,7 @@ def _find_neighbours(candidate: AnswerCandidate, support: Sequence[float], best:
     words = _count_words(text, sentences[best])
     while words < MAX_QUOTE_WORDS:
         sides = [at for at in (first - 1, last + 1) if 0 <= at < len(sentences)]
-        able = [at for at in sides if support[at] >= support[best] - NEAR]
+        able = [at for at in sides if support[at] >= support[best] - MAX_SUPPORT_GAP]
         if not able:
             break
         at = max(able, key=lambda at: support[at])

@@ -19,9 +19,11 @@ MAX_NAME_WORDS, MAX_LABEL_WORDS, MAX_PAIR_WORDS = 6, 10, 12
 KIND_ASKED = re.compile(r"\b(?:which|what) (\w+)\b", re.IGNORECASE)
 LABELLED = re.compile(r"(\S[^:\n]{0,40}?)(?::| --| [—–])\s+(\S.*)")  # "tape: Members of this group ..."
 MIN_SHARE = 0.5  # of the question's words in such a line
-MAX_LEFT_OVER = 2  # words of the question that neither row nor column explain
-SAME_NAME = 0.4  # cosine from which the question's other words mean the name of a column (static embeddings)
-SURE, LIKELY, MISSING = 0.9, 0.75, 0.1  # probability of a cell
+MAX_UNEXPLAINED_WORDS = 2  # words of the question that neither row nor column explain
+MIN_NAME_COSINE = (
+    0.4  # cosine from which the question's other words mean the name of a column (static embeddings)
+)
+NAMED_PROBABILITY, KIND_PROBABILITY, MISSING_PROBABILITY = 0.9, 0.75, 0.1  # probability of a cell
 DIGIT = re.compile(r"\d")
 # Kinds of values, and the words that ask for them.
 CONTACTS = (
@@ -236,7 +238,7 @@ def _cell_of(question: str, form: Form, row: TableRow, heading: str) -> Cell | N
     if days and with_days:
         names = [name for name in with_days if days <= weekdays(name)]
         if not names:
-            return Cell("", row, MISSING)
+            return Cell("", row, MISSING_PROBABILITY)
     elif days and not any(days <= weekdays(cell) for cell in row.cells.values()):
         return None
     is_by_day = bool(days and with_days)
@@ -244,20 +246,20 @@ def _cell_of(question: str, form: Form, row: TableRow, heading: str) -> Cell | N
     left_over = rest - shared_roots(rest, stems_of(heading))
     for name in row.names:
         left_over -= shared_roots(rest, stems_of(name))
-    if len(left_over) > MAX_LEFT_OVER or any(_is_specific(question, stem) for stem in left_over):
+    if len(left_over) > MAX_UNEXPLAINED_WORDS or any(_is_specific(question, stem) for stem in left_over):
         return None
     if column is None:
         # The question has a cell, and asks for the row.
         asks_for_row = bool(keys) and not label <= question_stems and form in ("who", "what", "where")
         if asks_for_row and fits(form, row.label):
-            return Cell(row.label, row, LIKELY)
+            return Cell(row.label, row, KIND_PROBABILITY)
         return None
     if column not in row.cells:
-        return Cell("", row, MISSING)
+        return Cell("", row, MISSING_PROBABILITY)
     if not is_by_day and not fits(form, row.cells[column]):
         return None
     if not label <= question_stems and not keys:
-        probability = min(probability, LIKELY)
+        probability = min(probability, KIND_PROBABILITY)
     return Cell(row.cells[column], row, probability)
 
 
@@ -266,7 +268,7 @@ def _asked_column(
 ) -> tuple[str | None, float]:
     """Return the column that the question asks for, by its name or by the kind of its cells, and how likely it is."""
     if is_by_day and len(names) == 1:
-        return names[0], SURE
+        return names[0], NAMED_PROBABILITY
     # By name: its words in the question.
     shares = {}
     for name in names:
@@ -279,13 +281,13 @@ def _asked_column(
         best = [name for name in names if shares.get(name) == most]
         if len(best) != 1:
             return None, 0.0
-        return best[0], SURE
+        return best[0], NAMED_PROBABILITY
     # By kind: the only column with such cells.
     for pattern, kind in KINDS:
         if pattern.search(question):
             of_kind = [name for name in names if kind.search(row.cells.get(name, ""))]
             if len(of_kind) == 1:
-                return of_kind[0], LIKELY
+                return of_kind[0], KIND_PROBABILITY
             names = of_kind
             break
     # By meaning.
@@ -294,8 +296,8 @@ def _asked_column(
         vectors = static.embed([words, *names])
         likeness = [float(vectors[0] @ vector) for vector in vectors[1:]]
         highest = max(likeness)
-        if highest >= SAME_NAME:
-            return names[likeness.index(highest)], LIKELY
+        if highest >= MIN_NAME_COSINE:
+            return names[likeness.index(highest)], KIND_PROBABILITY
     return None, 0.0
 
 
@@ -319,7 +321,7 @@ def _value_of(question: str, pairs: Sequence[TableRow]) -> Cell | None:
         label, value = stems_of(row.label), row.cells[""]
         asks_for_label = bool(label) and label <= question_stems and question_stems <= label | asked_kind
         if asks_for_label and kind.search(value):
-            cells.setdefault(value, Cell(value, row, SURE))
+            cells.setdefault(value, Cell(value, row, NAMED_PROBABILITY))
     if len(cells) != 1:
         return None
     return next(iter(cells.values()))
@@ -354,4 +356,4 @@ def _label_of(question: str, passages: Sequence[tuple[str, str]]) -> Cell | None
     best = [row for count, row in labelled if count == most]
     if len(best) != 1 or most < MIN_SHARE * len(subject):
         return None
-    return Cell(best[0].label, best[0], LIKELY)
+    return Cell(best[0].label, best[0], KIND_PROBABILITY)

@@ -20,7 +20,7 @@ from kcard.text import numbers
 # Log-odds, fitted on people's questions about ten manuals, with the passages that answer them.
 COVERAGE_WEIGHT = 6.0  # for a passage with all of the question's words
 HEADING_WEIGHT = 1.5  # for the last part of a heading that means the same as the question (static embeddings)
-MISSING_NUMBER_COST = 4.0  # per number of the question that a passage lacks
+MISSING_NUMBER = 4.0  # per number of the question that a passage lacks
 MISFIT_COST = 3.0  # for an answer that is not of the kind the question asks for
 
 STEPS = re.compile(r"\b(?:steps|procedure|instructions)\b", re.IGNORECASE)
@@ -86,7 +86,7 @@ def rank_candidates(
         answer = max(reading.answers, key=log_likelihood, default=None)
         missing = question_numbers - numbers(text)
         lacking = [number for number in missing if not includes_year(text, number)]
-        score = reading.relevance - MISSING_NUMBER_COST * len(lacking)
+        score = reading.relevance - MISSING_NUMBER * len(lacking)
         if answer is None or not fits(form, answer.text):
             score -= MISFIT_COST
         score += COVERAGE_WEIGHT * token_share(question, with_kind(question, text))

@@ -58,6 +58,14 @@ def test_scores_are_given_by_group() -> None:
     heat = analysis.charts[0]
     assert isinstance(heat, Heat)
     assert heat.values == ((0.0, 1.0), (1.0, 0.5))
+    # With several tasks, a group is named with its task.
+    others = [replace(result, task="other") for result in RESULTS]
+    names = {
+        row[0] for row in groups([*RESULTS, *others], {**METRICS, "other": METRICS[RESULTS[0].task]}).rows
+    }
+    assert names == {
+        f"{task}: {group}" for task in (RESULTS[0].task, "other") for group in ("house", "senate")
+    }
 
 
 def test_factuality_of_right_documents_is_compared_by_domain() -> None:

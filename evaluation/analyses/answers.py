@@ -34,7 +34,7 @@ def card_choice(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> An
     # Count questions by setting and group, and those with a passage, and a kept passage, of each card.
     questions: Counter[tuple[str, str]] = Counter()
     wrote: Counter[tuple[str, str, str]] = Counter()
-    kept: Counter[tuple[str, str, str]] = Counter()
+    kept_counts: Counter[tuple[str, str, str]] = Counter()
     for result in results:
         setting, group = result.setting, group_name(result)
         questions[setting, group] += 1
@@ -47,7 +47,7 @@ def card_choice(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> An
         for card in cards:
             wrote[setting, group, card] += 1
         for card in kept_cards:
-            kept[setting, group, card] += 1
+            kept_counts[setting, group, card] += 1
     if not wrote:
         raise UsageError("no card wrote a passage in this run: run a setting with cards, such as bottom-up")
     # A row for each setting, group and card, and a map for each setting; for a run with a single group, one map of all
@@ -61,7 +61,7 @@ def card_choice(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> An
         count = questions[setting, group]
         shares = []
         for card in all_cards:
-            share = kept[setting, group, card] / count
+            share = kept_counts[setting, group, card] / count
             shares.append(share)
             if wrote[setting, group, card]:
                 rows.append((setting, group, card, count, wrote[setting, group, card] / count, share))

@@ -31,7 +31,7 @@ from kcard.integrators.options import AskOptions, BaselineOptions
 
 if TYPE_CHECKING:
     from kcard.api.evaluate import Evaluation
-    from kcard.evaluation.analyses.answers import Analysis
+    from kcard.evaluation.analyses.analysis import Analysis
     from kcard.evaluation.report.report import Report
 
 # The results of an evaluation as a table.
@@ -264,7 +264,7 @@ def print_analysis(run: int, name: str) -> None:
 
 
 def _print_analysis(analysis: "Analysis", json_: bool) -> None:
-    from kcard.evaluation.analyses.answers import format_cell
+    from kcard.evaluation.analyses.analysis import format_cell
     from kcard.evaluation.report.tables import analysis_lines
 
     if json_:

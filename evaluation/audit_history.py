@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from kcard.errors import CardError
-from kcard.evaluation.records import Audit, Distribution, Exam, Mean
+from kcard.evaluation.records import Audit, Distribution, Exam, Mean, value_of
 from kcard.hub.values import FLOOR, ScoreEstimate, covers_enough, is_independent
 
 if TYPE_CHECKING:
@@ -68,14 +68,16 @@ class SourcedScores:
 
 def estimate_of(mean: Mean | None, count: int) -> ScoreEstimate | None:
     """Return a mean of so many scores or questions as a hub shows it; None for None."""
-    return None if mean is None else ScoreEstimate(mean.mean, count, mean.low, mean.high)
+    if mean is None:
+        return None
+    return ScoreEstimate(mean.mean, count, mean.low, mean.high)
 
 
 def describe_origin(taken: datetime | None) -> str:
     """Describe where a figure comes from: measured by the hub at `taken`, or declared by the card's own exam."""
-    return (
-        "self-declared, in the card's exam" if taken is None else f"verified by this hub on {taken:%Y-%m-%d}"
-    )
+    if taken is None:
+        return "self-declared, in the card's exam"
+    return f"verified by this hub on {taken:%Y-%m-%d}"
 
 
 def read_audits(stored: Sequence["StoredAudit"]) -> tuple[tuple[PastAudit, ...], str]:
@@ -122,8 +124,8 @@ def find_scores(
     if what == "factuality":
 
         def weight(past: PastAudit) -> tuple[bool, bool]:
-            coverage = past.audit.coverage.mean if past.audit.coverage else None
-            return past.audit.independent, covers_enough(coverage, floor)
+            is_covered = covers_enough(value_of(past.audit.coverage), floor)
+            return past.audit.independent, is_covered
 
         ordered = sorted(audits, key=weight)
     for past in reversed(ordered):
@@ -133,13 +135,21 @@ def find_scores(
             sourced = SourcedScores(scores, against, past.taken, version=past.version)
             if what == "faithfulness":
                 return sourced
-            covered = past.audit.coverage.mean if past.audit.coverage else None
-            overlap = past.audit.evidence_overlap
-            return replace(sourced, coverage=covered, independent=past.audit.independent, overlap=overlap)
+            return replace(
+                sourced,
+                coverage=value_of(past.audit.coverage),
+                independent=past.audit.independent,
+                overlap=past.audit.evidence_overlap,
+            )
     # If there is none, the hub's exam, else the card's own.
-    for exam, at in ((taken.exam, taken.taken) if taken else (None, None), (declared, None)):
-        scores = getattr(exam, what) if exam else None
-        if exam is not None and scores is not None:
+    exams: list[tuple[Exam, datetime | None]] = []
+    if taken is not None:
+        exams.append((taken.exam, taken.taken))
+    if declared is not None:
+        exams.append((declared, None))
+    for exam, at in exams:
+        scores = getattr(exam, what)
+        if scores is not None:
             sourced = SourcedScores(scores, _against(what, exam.evidence), at)
             if what == "faithfulness":
                 return sourced
@@ -154,4 +164,6 @@ def _where(what: str, row: "StoredAudit") -> str:
 
 
 def _against(what: str, evidence: str | None) -> str:
-    return "own corpus" if what == "faithfulness" else evidence or ""
+    if what == "faithfulness":
+        return "own corpus"
+    return evidence or ""

@@ -17,7 +17,7 @@ from kcard.evaluation.audit_history import (
     latest_exam,
     read_audits,
 )
-from kcard.evaluation.records import EXAM, Exam, Judged, mean_of
+from kcard.evaluation.records import EXAM, Exam, Judged, mean_of, value_of
 from kcard.hub.values import FLOOR, ScoreEstimate
 
 if TYPE_CHECKING:
@@ -72,48 +72,67 @@ class CardReport:
     @property
     def audit(self) -> PastAudit | None:
         """The latest audit of this version."""
-        return self.own_audits[-1] if self.own_audits else None
+        audits = self.own_audits
+        if not audits:
+            return None
+        return audits[-1]
 
     @property
     def best_exam(self) -> Exam | None:
         """The exam that recall and lift come from: the hub's, else the card's own; None without an exam."""
-        return self.hub_exam.exam if self.hub_exam else self.exam
+        if self.hub_exam is not None:
+            return self.hub_exam.exam
+        return self.exam
 
     @property
     def recall_source(self) -> str:
         """Whether recall and lift are verified or self-declared; "" without an exam."""
-        if self.best_exam is None:
-            return ""
-        return VERIFIED if self.hub_exam else DECLARED
+        if self.hub_exam is not None:
+            return VERIFIED
+        if self.exam is not None:
+            return DECLARED
+        return ""
 
     @property
     def recall_origin(self) -> str | None:
         """Description of where recall and lift come from; None without an exam."""
-        if self.best_exam is None:
-            return None
-        return describe_origin(self.hub_exam.taken if self.hub_exam else None)
+        if self.hub_exam is not None:
+            return describe_origin(self.hub_exam.taken)
+        if self.exam is not None:
+            return describe_origin(None)
+        return None
 
     @property
     def recall(self) -> float | None:
         """Share of held-out questions answered, in [0, 1]; None without an exam."""
-        return self.best_exam.recall.mean if self.best_exam and self.best_exam.recall else None
+        exam = self.best_exam
+        if exam is None:
+            return None
+        return value_of(exam.recall)
 
     @property
     def lift(self) -> float | None:
         """Recall minus that of the card's base, or minus chance, in [-1, 1]; None if unknown."""
-        return self.best_exam.lift.mean if self.best_exam and self.best_exam.lift else None
+        exam = self.best_exam
+        if exam is None:
+            return None
+        return value_of(exam.lift)
 
     @property
     def given(self) -> float | None:
         """Recall on the exam file, in [0, 1]; None without a file."""
-        recall = self.exam.given.recall if self.exam and self.exam.given else None
-        return recall.mean if recall else None
+        exam = self.exam
+        if exam is None or exam.given is None:
+            return None
+        return value_of(exam.given.recall)
 
     @property
     def given_estimate(self) -> ScoreEstimate | None:
         """Recall on the exam file with its sample of questions."""
-        run = self.exam.given if self.exam else None
-        return estimate_of(run.recall, run.questions) if run else None
+        exam = self.exam
+        if exam is None or exam.given is None:
+            return None
+        return estimate_of(exam.given.recall, exam.given.questions)
 
     @property
     def faithful(self) -> SourcedScores | None:
@@ -128,17 +147,26 @@ class CardReport:
     @property
     def faithfulness(self) -> float | None:
         """Mean of `faithful`, in [0, 1]."""
-        return mean_of(self.faithful.scores) if self.faithful else None
+        scores = self.faithful
+        if scores is None:
+            return None
+        return mean_of(scores.scores)
 
     @property
     def factuality(self) -> float | None:
         """Mean of `factual`, in [0, 1]."""
-        return mean_of(self.factual.scores) if self.factual else None
+        scores = self.factual
+        if scores is None:
+            return None
+        return mean_of(scores.scores)
 
     @property
     def coverage(self) -> float | None:
         """Share of the documents that the evidence of `factual` covers, in [0, 1]; None if unknown."""
-        return self.factual.coverage if self.factual else None
+        scores = self.factual
+        if scores is None:
+            return None
+        return scores.coverage
 
     @property
     def standing(self) -> SourcedScores | None:
@@ -148,16 +176,19 @@ class CardReport:
         own = self.factual
         if own is not None and own.source == VERIFIED and own.independent:
             return own
-        measured = [
-            past
-            for past in self.audits
-            if past.version < self.number
-            and past.audit.independent
-            and mean_of(past.audit.factuality) is not None
-        ]
-        newest = max((past.version for past in measured), default=None)
-        earlier = [past for past in measured if past.version == newest]
-        return find_scores("factuality", earlier, None, None, self.floor) if earlier else own
+        # The audits of the newest earlier version that has any.
+        newest: list[PastAudit] = []
+        for past in self.audits:
+            is_measured = past.audit.independent and mean_of(past.audit.factuality) is not None
+            if past.version >= self.number or not is_measured:
+                continue
+            if newest and past.version > newest[0].version:
+                newest = []
+            if not newest or past.version == newest[0].version:
+                newest.append(past)
+        if not newest:
+            return own
+        return find_scores("factuality", newest, None, None, self.floor)
 
     @property
     def waits(self) -> bool:
@@ -167,35 +198,58 @@ class CardReport:
     @property
     def ranked_factuality(self) -> float | None:
         """The factuality by which cards are ranked; None if the evidence is not independent of the card's corpus."""
-        return mean_of(self.standing.scores) if self.standing and self.standing.independent else None
+        standing = self.standing
+        if standing is None or not standing.independent:
+            return None
+        return mean_of(standing.scores)
 
     @property
     def recall_estimate(self) -> ScoreEstimate | None:
         """Recall with its sample of questions."""
         exam = self.best_exam
-        return estimate_of(exam.recall, exam.own.questions) if exam and exam.own else None
+        if exam is None or exam.own is None:
+            return None
+        return estimate_of(exam.own.recall, exam.own.questions)
 
     @property
     def lift_estimate(self) -> ScoreEstimate | None:
         """Lift with its sample of questions."""
         exam = self.best_exam
-        return estimate_of(exam.lift, exam.own.questions) if exam and exam.own else None
+        if exam is None or exam.own is None:
+            return None
+        return estimate_of(exam.own.lift, exam.own.questions)
 
     @property
     def faithfulness_scores(self) -> tuple[float, ...]:
-        return self.faithful.scores.scores if self.faithful else ()
+        return _scores_of(self.faithful)
 
     @property
     def factuality_scores(self) -> tuple[float, ...]:
-        return self.factual.scores.scores if self.factual else ()
+        return _scores_of(self.factual)
 
     @property
     def best(self) -> tuple[Judged, ...]:
-        return self.exam.best if self.exam else ()
+        if self.exam is None:
+            return ()
+        return self.exam.best
 
     @property
     def worst(self) -> tuple[Judged, ...]:
-        return self.exam.worst if self.exam else ()
+        if self.exam is None:
+            return ()
+        return self.exam.worst
+
+
+def _source_of(sourced: SourcedScores | None) -> str:
+    if sourced is None:
+        return ""
+    return sourced.source
+
+
+def _scores_of(sourced: SourcedScores | None) -> tuple[float, ...]:
+    if sourced is None:
+        return ()
+    return sourced.scores.scores
 
 
 VERIFIED, DECLARED = "verified", "self-declared"
@@ -207,8 +261,8 @@ SORTS: dict[str, Callable[[CardReport], Any]] = {
     "size": lambda r: -r.size,
     "recall": lambda r: _descending(r.recall, r.recall_source),
     "lift": lambda r: _descending(r.lift, r.recall_source),
-    "faithfulness": lambda r: _descending(r.faithfulness, r.faithful.source if r.faithful else ""),
-    "factuality": lambda r: _descending(r.ranked_factuality, r.standing.source if r.standing else ""),
+    "faithfulness": lambda r: _descending(r.faithfulness, _source_of(r.faithful)),
+    "factuality": lambda r: _descending(r.ranked_factuality, _source_of(r.standing)),
 }
 
 
@@ -216,8 +270,11 @@ def make_reports(hub: "Hub", chosen: "Sequence[Version]") -> list[CardReport]:
     """Return a report of each version. An exam or audit that can't be read becomes a note."""
     # The stored audits by card, and the thresholds of the quarantine.
     names = {version.name for version in chosen}
+    only_name = None
+    if len(names) == 1:
+        only_name = names.pop()
     stored: dict[str, list[StoredAudit]] = {}
-    for row in hub.audits.list(names.pop() if len(names) == 1 else None):
+    for row in hub.audits.list(only_name):
         stored.setdefault(row.card, []).append(row)
     threshold, floor = hub.quarantine.threshold, hub.quarantine.coverage
     card_reports = []
@@ -259,4 +316,6 @@ def make_reports(hub: "Hub", chosen: "Sequence[Version]") -> list[CardReport]:
 
 
 def _descending(value: float | None, source: str) -> tuple[bool, float]:
-    return source != VERIFIED, math.inf if value is None else -value
+    if value is None:
+        return source != VERIFIED, math.inf
+    return source != VERIFIED, -value

@@ -4,6 +4,7 @@ The questions are worded as people would ask them, not as the corpus puts it. An
 generates; no LLM takes part.
 """
 
+import math
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -86,9 +87,14 @@ def _replace_name(question: str, capitalised: Collection[str], rng: Random) -> s
         return None
     start, end = rng.choice(names)
     words = min(3, question[start:end].count(" ") + 1)
-    invented = [name for name in INVENTED[words] if not any(part in capitalised for part in name.split())]
+    invented = []
+    for name in INVENTED[words]:
+        if not any(part in capitalised for part in name.split()):
+            invented.append(name)
+    if not invented:
+        return None
     before = question[:start].removesuffix("the ").removesuffix("The ")
-    return f"{before}{rng.choice(invented)}{question[end:]}" if invented else None
+    return f"{before}{rng.choice(invented)}{question[end:]}"
 
 
 # Minimum exam results for publishing; a figure that was not measured fails its threshold.
@@ -125,7 +131,9 @@ def check_exam(card: Card, least: Mapping[str, float | None]) -> None:
             missing = "it has no exam"
         elif what == "factuality" and exam.evidence is None:
             missing = "its exam measured no factuality (no independent evidence was given)"
-        measure = f"kcard exam {card.folder}" + (" --evidence PATH" if what == "factuality" else "")
+        measure = f"kcard exam {card.folder}"
+        if what == "factuality":
+            measure += " --evidence PATH"
         raise HubError(
             f"{card.name} is not published: {missing}, but --min-{what} requires {threshold:g}; measure it with "
             f"`{measure}`"
@@ -185,8 +193,10 @@ def evaluate_questions(
     elif base.name == CHANCE and len(questions) >= 2:
         floor = chance_recall(questions, rows)
     # The first document of a row is the model's, if the card has one.
-    first = [row[0] for row in rows]
-    retrieved = [[passage for passage in row if passage.source is not None] for row in rows]
+    first, retrieved = [], []
+    for row in rows:
+        first.append(row[0])
+        retrieved.append([passage for passage in row if passage.source is not None])
     faithful, factual = scorer.faithfulness(first), scorer.factuality(first)
     run = ExamRun(
         asked=name,
@@ -194,18 +204,22 @@ def evaluate_questions(
         questions=len(questions),
         questions_sha256=digest(questions),
         recall=Mean.of(hits, seed),
-        lift=_mean_difference(hits, floor, seed) if floor else None,
-        base=Mean.of(floor or (), seed),
-        model=Mean.of(score_recall(questions, [row[:1] for row in rows]), seed) if both else None,
-        index=Mean.of(score_recall(questions, retrieved), seed) if both else None,
         faithfulness=_distribution(faithful, seed),
         factuality=_distribution(factual, seed),
     )
+    if floor:
+        run = replace(run, lift=_mean_difference(hits, floor, seed), base=Mean.of(floor, seed))
+    if both:
+        by_model = score_recall(questions, [[document] for document in first])
+        by_index = score_recall(questions, retrieved)
+        run = replace(run, model=Mean.of(by_model, seed), index=Mean.of(by_index, seed))
     return run, _ranked(questions, first, faithful, factual)
 
 
 def _distribution(judged: Sequence[Passage] | None, seed: int) -> Distribution | None:
-    return None if judged is None else Distribution.of([passage.support for passage in judged], seed)
+    if judged is None:
+        return None
+    return Distribution.of([passage.support for passage in judged], seed)
 
 
 def _ranked(
@@ -217,7 +231,9 @@ def _ranked(
     """Return every passage that has a ranking score, best first; ties keep the order of the questions."""
     unjudged = [None] * len(first)
     own, outside = faithful or unjudged, factual or unjudged
-    ranking = own if factual is None else outside
+    ranking = outside
+    if factual is None:
+        ranking = own
     judged = []
     for question, document, faith, fact, deciding in zip(
         questions, first, own, outside, ranking, strict=True
@@ -245,24 +261,28 @@ def _mean_difference(first: Sequence[float], second: Sequence[float], seed: int)
 NATURAL = "natural questions"
 HELD_OUT = "held-out forms"
 ANSWERABLE_PER_UNANSWERABLE = 4
-LIMIT = 100
-SHOWN = 5  # documents in each of `best` and `worst`
+MAX_QUESTIONS = 100
+MAX_QUOTED = 5  # documents in each of `best` and `worst`
 
 
 def take_exam(
     target: Target,
     question_file: QuestionFile | None,
     *,
-    limit: int = LIMIT,
+    limit: int = MAX_QUESTIONS,
     seed: int = 0,
     device: str = "cpu",
     on_event: OnEvent = ignore,
 ) -> "ExamAnswers":
     """Let the card, and the base that it was trained from, answer the questions of its exam."""
-    own = make_questions(target.corpus, limit, seed) if target.corpus else []
+    own: list[ExamQuestion] = []
+    unanswerable: list[ExamQuestion] = []
+    if target.corpus:
+        own = make_questions(target.corpus, limit, seed)
     # Unanswerable questions exist in English only, the language of the reader that judges the documents.
-    count = -(-len(own) // ANSWERABLE_PER_UNANSWERABLE) if is_english(target.card.manifest.language) else 0
-    unanswerable = make_unanswerable(own, target.corpus, count, seed) if count else []
+    if own and is_english(target.card.manifest.language):
+        count = math.ceil(len(own) / ANSWERABLE_PER_UNANSWERABLE)
+        unanswerable = make_unanswerable(own, target.corpus, count, seed)
     paper = _ExamPaper(own, question_file, unanswerable, limit, seed)
     last = len(paper.questions) - len(paper.unanswerable)
     rows = ask_card(target.card, paper.questions, seed, device, on_event)
@@ -291,7 +311,9 @@ class _ExamPaper:
 
     @property
     def questions(self) -> list[ExamQuestion]:
-        return [*self.own, *(self.file.questions if self.file else ()), *self.unanswerable]
+        if self.file is None:
+            return [*self.own, *self.unanswerable]
+        return [*self.own, *self.file.questions, *self.unanswerable]
 
 
 @dataclass(frozen=True)
@@ -314,7 +336,8 @@ class ExamAnswers:
         """
         own, seed = self.paper.own, self.paper.seed
         rows = self.rows[: len(own)]
-        model, index = (score_recall(own, [row[part] for row in rows]) for part in (slice(1), slice(1, None)))
+        model = score_recall(own, [row[:1] for row in rows])
+        index = score_recall(own, [row[1:] for row in rows])
         lead = _mean_difference(index, model, seed)
         if lead is None or lead.low <= 0:
             return ""
@@ -340,9 +363,12 @@ class ExamAnswers:
         ranked: tuple[Judged, ...] = ()
         if target.corpus:
             corpus = card.manifest.training.corpus_sha256
-            form = HELD_OUT if sum(q.gap for q in paper.own) > count / 2 else NATURAL
+            form = NATURAL
+            if sum(question.gap for question in paper.own) > count / 2:
+                form = HELD_OUT
             own, ranked = measure(form, corpus, paper.own, rows[:count], base.part(0, count))
-        if (file := paper.file) is not None:
+        file = paper.file
+        if file is not None:
             on_file, _ = measure(file.name, file.sha256, file.questions, rows[count:last], base.part(count))
         # Whether the reader finds questions answered, and unanswerable ones unanswered.
         if own is not None and paper.unanswerable:
@@ -355,8 +381,9 @@ class ExamAnswers:
                 admitted=Mean.of([1 - hit for hit in hits[count:]], seed),
             )
         # Documents are quoted only if the corpus' text travels with the card.
-        quoted = ranked if target.shares_text else ()
-        evidence = scorer.independent
+        quoted: tuple[Judged, ...] = ()
+        if target.shares_text:
+            quoted = ranked
         exam = Exam(
             card=card.name,
             kcard=__version__,
@@ -366,20 +393,28 @@ class ExamAnswers:
             base_note=base.note,
             checker=checker,
             checker_sha256=scorer.checker.sha256,
-            evidence=evidence.name if evidence else None,
-            evidence_sha256=evidence.sha256 if evidence else None,
-            evidence_shared=evidence.shared if evidence else 0,
-            evidence_overlap=round(evidence.overlap, DIGITS) if evidence else 0.0,
             seed=seed,
             limit=paper.limit,
-            ranked_by="faithfulness" if evidence is None else "factuality",
-            best=quoted[:SHOWN],
-            worst=quoted[SHOWN:][-SHOWN:][::-1],
+            best=quoted[:MAX_QUOTED],
+            worst=quoted[MAX_QUOTED:][-MAX_QUOTED:][::-1],
         )
+        evidence = scorer.independent
+        if evidence is not None:
+            exam = replace(
+                exam,
+                evidence=evidence.name,
+                evidence_sha256=evidence.sha256,
+                evidence_shared=evidence.shared,
+                evidence_overlap=round(evidence.overlap, DIGITS),
+                ranked_by="factuality",
+            )
         # The questions that the documents answer, for the card's profile.
         questions = paper.questions[:last]
-        right = score_recall(questions, rows[:last])
-        return exam, [q.text for q, hit in zip(questions, right, strict=True) if hit and not q.gap]
+        answered = []
+        for question, hit in zip(questions, score_recall(questions, rows[:last]), strict=True):
+            if hit and not question.gap:
+                answered.append(question.text)
+        return exam, answered
 
 
 def explain_no_questions(target: Target) -> str:

@@ -63,10 +63,13 @@ class SearchableText:
         self._words = f" {normalise(text)} | {normalise(POSSESSIVE.sub('', text))} "
 
     def holds(self, accepted: Iterable[str]) -> bool:
-        return any(
-            f" {short} " in self._words if (short := normalise(answer)) else answer in self._text
-            for answer in accepted
-        )
+        for answer in accepted:
+            normalised = normalise(answer)
+            if normalised and f" {normalised} " in self._words:
+                return True
+            if not normalised and answer in self._text:
+                return True
+        return False
 
 
 # Accuracy of chosen options and classes.
@@ -86,7 +89,9 @@ def balanced_accuracy(predicted: Labels, actual: Labels) -> float:
     """
     guessed, true = np.asarray(predicted), np.asarray(actual)
     recalls = [float((guessed[true == name] == name).mean()) for name in np.unique(true)]
-    return float(np.mean(recalls)) if recalls else float("nan")
+    if not recalls:
+        return float("nan")
+    return float(np.mean(recalls))
 
 
 def macro_f1(predicted: Labels, actual: Labels, classes: Sequence[str] = ()) -> float:
@@ -99,8 +104,10 @@ def macro_f1(predicted: Labels, actual: Labels, classes: Sequence[str] = ()) -> 
     for name in classes or np.unique(true):
         hits = float(((guessed == name) & (true == name)).sum())
         together = float((guessed == name).sum() + (true == name).sum())
-        scores.append(2 * hits / together if together else 0.0)
-    return float(np.mean(scores)) if scores else float("nan")
+        scores.append(2 * hits / max(together, 1.0))
+    if not scores:
+        return float("nan")
+    return float(np.mean(scores))
 
 
 # Confidence intervals of means and other statistics of a sample.
@@ -186,7 +193,7 @@ def _wilson(mean: float, count: int, level: float) -> tuple[float, float]:
 # Paired tests of two settings on the same questions, and Holm's correction for several tests.
 
 DRAWS = 10_000
-CELLS = 5_000_000  # signs in memory at a time
+MAX_SIGNS = 5_000_000  # in memory at a time
 
 
 @dataclass(frozen=True)
@@ -256,7 +263,7 @@ def sign_flip(differences: npt.NDArray[np.float64], seed: int = 0, draws: int = 
     if not len(values):
         return 1.0
     random, observed = np.random.default_rng(seed), abs(values.sum())
-    as_far, block = 0, max(1, CELLS // len(values))
+    as_far, block = 0, max(1, MAX_SIGNS // len(values))
     for start in range(0, draws, block):
         signs = random.integers(0, 2, (min(block, draws - start), len(values)), dtype=np.int8) * 2 - 1
         as_far += int((np.abs(signs @ values) >= observed - 1e-9).sum())
@@ -283,10 +290,14 @@ def round_floats(value: Any) -> Any:
     Further digits of a score depend on the batch in which it was computed.
     """
     if isinstance(value, float):
-        return round(value, DIGITS) if abs(value) < float("inf") else None
+        if not math.isfinite(value):
+            return None
+        return round(value, DIGITS)
     if isinstance(value, Mapping):
         return {key: round_floats(inner) for key, inner in value.items()}
-    return [round_floats(inner) for inner in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [round_floats(inner) for inner in value]
+    return value
 
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -309,5 +320,10 @@ def draw_histogram(scores: Sequence[float], bins: int = 10) -> str:
         return ""
     totals = count_by_range(scores, bins)
     most = max(totals)
-    # A range with any score is drawn higher than an empty one.
-    return "".join(BLOCKS[0 if n == 0 else max(1, round(n / most * (len(BLOCKS) - 1)))] for n in totals)
+    drawing = ""
+    for total in totals:
+        height = round(total / most * (len(BLOCKS) - 1))
+        if total:
+            height = max(1, height)  # a range with any score is drawn higher than an empty one
+        drawing += BLOCKS[height]
+    return drawing

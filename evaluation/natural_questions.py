@@ -65,7 +65,8 @@ def parse_clause(sentence: str) -> Clause | None:
     # An adverbial of time before the subject.
     text = " ".join(sentence.split()).rstrip(".!")
     time = ""
-    if timed := TIMED.match(text):
+    timed = TIMED.match(text)
+    if timed:
         time, text = timed[1], text[timed.end() :]
     # Skip fragments, questions, and sentences that begin with a participle or another opener.
     words = text.split(" ")
@@ -84,18 +85,18 @@ def parse_clause(sentence: str) -> Clause | None:
             return None
         if word in AUXILIARIES:
             return _make_clause(words, at, None, time)
-        following = words[at + 1] if at + 1 < len(words) else ""
-        if raw.islower() and (lemma := _lemma(word)) and _follows_verb(word, following):
-            return _make_clause(words, at, lemma, time)
+        following = "".join(words[at + 1 : at + 2])
+        if raw.islower() and _lemma(word) and _follows_verb(word, following):
+            return _make_clause(words, at, _lemma(word), time)
     return None
 
 
 def _make_clause(words: list[str], at: int, lemma: str | None, time: str) -> Clause | None:
     subject, rest = " ".join(words[:at]), " ".join(words[at + 1 :])
     last = bare(words[at - 1]).lower()
-    if VAGUE.search(subject) or last in PREPOSITIONS or last in AFTER_VERB:
+    if not rest or VAGUE.search(subject) or last in PREPOSITIONS or last in AFTER_VERB:
         return None
-    return Clause(subject, words[at], lemma, rest, time) if rest else None
+    return Clause(subject, words[at], lemma, rest, time)
 
 
 def _follows_verb(word: str, following: str) -> bool:
@@ -132,7 +133,8 @@ def _lemma(word: str) -> str | None:
 
 # Rewording of questions: some words are replaced by synonyms, some adverbs are dropped.
 
-REPLACED = 0.5  # share of the words with synonyms that are replaced
+REPLACED_SHARE = 0.5  # of the words with synonyms
+DROPPED_SHARE = 0.7  # of the adverbs
 ADVERBS = re.compile(
     r" (?:also|mainly|primarily|generally|usually|often|then|later|still|however|originally|currently|officially)\b"
 )
@@ -141,13 +143,19 @@ WORD = re.compile(r"(?<![\w-])(?<!How )[a-z]+(?![\w-])")
 
 def reword(question: str, rng: Random) -> str:
     """Reword the question; equal states of `rng` give equal wordings."""
-    text = ADVERBS.sub(lambda match: "" if rng.random() < 0.7 else match[0], question)
+
+    def drop_adverb(match: re.Match[str]) -> str:
+        if rng.random() < DROPPED_SHARE:
+            return ""
+        return match[0]
 
     def replace_word(match: re.Match[str]) -> str:
         choices = SYNONYMS.get(match[0])
-        return rng.choice(choices) if choices and rng.random() < REPLACED else match[0]
+        if choices and rng.random() < REPLACED_SHARE:
+            return rng.choice(choices)
+        return match[0]
 
-    return WORD.sub(replace_word, text)
+    return WORD.sub(replace_word, ADVERBS.sub(drop_adverb, question))
 
 
 # The questions.
@@ -205,23 +213,29 @@ def natural_questions(sentence: str, rng: Random) -> list[CorpusQuestion]:
     sentence = " ".join(sentence.split())
     drafts: list[tuple[str, str, str]] = []  # form, question, answer
     # How do I undo a commit?
-    if match := TASK.match(sentence.rstrip(".")):
-        asking = "do I" if match[1].count(" ") % 2 else "can I"
+    match = TASK.match(sentence.rstrip("."))
+    if match:
+        asking = "can I"
+        if match[1].count(" ") % 2:
+            asking = "do I"
         drafts.append(("how", f"How {asking} {match[1]}?", _clip(match[2])))
-    if c := parse_clause(sentence):
+    c = parse_clause(sentence)
+    if c is not None:
         rest = _clip(c.rest)
         words = c.subject.split()
-        named = any(word[:1].isupper() for word in words[1:]) or (
-            words[0][:1].isupper() and words[0] not in ARTICLES
-        )
+        is_named = words[0][:1].isupper() and words[0] not in ARTICLES
+        is_named = is_named or any(word[:1].isupper() for word in words[1:])
         # Who founded Debian? The answer is the subject without its article.
-        if named and len(words) <= 6 and len(rest.split()) >= 3:
-            word = "Who" if _is_person(c.subject) else "What"
+        if is_named and len(words) <= 6 and len(rest.split()) >= 3:
+            form = "what"
+            if _is_person(c.subject):
+                form = "who"
             answer = re.sub(r"^(?:The|An?) ", "", c.subject)
-            drafts.append((word.lower(), f"{word} {c.verb} {rest}{_time_adverbial(c)}?", answer))
+            drafts.append((form, f"{form.capitalize()} {c.verb} {rest}{_time_adverbial(c)}?", answer))
         # Why was it moved? How is the list made?
         for form, pattern in (("why", REASON), ("how", MEANS)):
-            if match := pattern.search(c.rest):
+            match = pattern.search(c.rest)
+            if match:
                 question = f"{form.capitalize()} {_invert(c, _clip(c.rest[: match.start()]))}?"
                 drafts.append((form, question, _clip(c.rest[match.end() :])))
         # What is a swap file?
@@ -233,10 +247,11 @@ def natural_questions(sentence: str, rng: Random) -> list[CorpusQuestion]:
     # Keep specific questions whose answer is short and occurs once, and reword them.
     questions = []
     for form, text, answer in drafts:
-        longest = MAX_ANSWER_WORDS * (3 if form in ("why", "how") else 1)
-        is_answer = (
-            0 < len(answer.split()) <= longest and len(bare(answer)) > 1 and substring(answer, [answer])
-        )
+        longest = MAX_ANSWER_WORDS
+        if form in ("why", "how"):
+            longest = 3 * MAX_ANSWER_WORDS
+        is_short = 0 < len(answer.split()) <= longest
+        is_answer = is_short and len(bare(answer)) > 1 and substring(answer, [answer])
         if is_answer and sentence.count(answer) == 1 and _is_specific(text):
             wording = re.sub(r" +([?,.])", r"\1", " ".join(reword(text, rng).split()))
             before, _, after = sentence.partition(answer)
@@ -249,13 +264,14 @@ def _ask_for_spans(c: Clause) -> Iterator[tuple[str, str, str]]:
     """Yield form, question and answer for each date, number and name after the verb."""
     # The spans that may be answers; numbers and names inside a date are part of it.
     dates = [match.span() for match in DATE.finditer(c.rest)]
-    names = [span for span in entities(c.rest) if not any(a < span[1] and span[0] < b for a, b in dates)]
-    numbers = [
-        m.span()
-        for m in NUMBER.finditer(c.rest)
-        if m[0].islower() and not any(a <= m.start() < b for a, b in dates)
-    ]
-    for start, end in sorted(dates + names + numbers):
+    spans = list(dates)
+    for start, end in entities(c.rest):
+        if not any(first < end and start < last for first, last in dates):
+            spans.append((start, end))
+    for match in NUMBER.finditer(c.rest):
+        if match[0].islower() and not any(first <= match.start() < last for first, last in dates):
+            spans.append(match.span())
+    for start, end in sorted(spans):
         span, lead, tail = c.rest[start:end], c.rest[:start].rstrip(), c.rest[end:].lstrip()
         if ENDS.search(f"{lead} "):
             return  # the rest is in another clause
@@ -263,26 +279,33 @@ def _ask_for_spans(c: Clause) -> Iterator[tuple[str, str, str]]:
             continue  # half of an alternative
         # The question depends on the word before the span, and on whether the span is a date, number or name.
         before = bare(lead.rpartition(" ")[2]).lower()
-        without = lead.rpartition(" ")[0] if before in PREPOSITIONS else lead
-        after = _clip(tail) if tail[:1].isalpha() else ""
+        without, after = lead, ""
+        if before in PREPOSITIONS:
+            without = lead.rpartition(" ")[0]
+        if tail[:1].isalpha():
+            after = _clip(tail)
+        noun = re.match(r"([a-z]{3,}s)\b", tail)
         if before in TIMES and DATE.fullmatch(span):
             yield "when", f"When {_invert(c, f'{without} {after}')}?", span
         elif before in PLACES and span[:1].isupper() and not DATE.fullmatch(span) and not _is_person(span):
             yield "where", f"Where {_invert(c, f'{without} {after}')}?", span
-        elif NUMBER.fullmatch(span) and (noun := re.match(r"([a-z]{3,}s)\b", tail)):
+        elif NUMBER.fullmatch(span) and noun:
             if before in DANGLING:
                 continue
-            others = _clip(tail[noun.end() :].strip()) if tail[noun.end() : noun.end() + 1] == " " else ""
+            others = ""
+            if tail.startswith(" ", noun.end()):
+                others = _clip(tail[noun.end() :].strip())
             yield "how many", f"How many {noun[1]} {_invert(c, f'{lead} {others}')}?", span
         elif before == "by" and c.verb in AUXILIARIES and span[:1].isupper():
-            yield (
-                "who",
-                f"By {'whom' if _is_person(span) else 'what'} {_invert(c, f'{without} {after}')}?",
-                span,
-            )
+            yield "who", f"By {_pronoun_of(span)} {_invert(c, f'{without} {after}')}?", span
         elif not lead and c.lemma and span[:1].isupper():
-            word = "Whom" if _is_person(span) else "What"
-            yield "what", f"{word} {_invert(c, after)}?", span
+            yield "what", f"{_pronoun_of(span).capitalize()} {_invert(c, after)}?", span
+
+
+def _pronoun_of(name: str) -> str:
+    if _is_person(name):
+        return "whom"
+    return "what"
 
 
 def _is_specific(question: str) -> bool:
@@ -291,21 +314,28 @@ def _is_specific(question: str) -> bool:
     content_words = [word for word in words if len(word) > 3 and word.lower() not in SMALL]
     if BRACKETS.search(question):
         return False
-    has_name = any(word[:1].isupper() or word[:1].isdigit() for word in words)
-    return len(content_words) >= (2 if has_name else 3)
+    if any(word[:1].isupper() or word[:1].isdigit() for word in words):
+        return len(content_words) >= 2
+    return len(content_words) >= 3
 
 
 def _invert(c: Clause, rest: str) -> str:
     """Return the clause with the auxiliary (or a form of do) before the subject, as in a question."""
-    ending = f"{rest.strip()}{_time_adverbial(c)}" if not DATE.search(rest) else rest.strip()
+    ending = rest.strip()
+    if not DATE.search(rest):
+        ending += _time_adverbial(c)
     if c.lemma is None:
         return f"{c.verb} {_lower_article(c.subject)} {ending}".strip()
-    helper = "did" if c.is_past else "does"
+    helper = "does"
+    if c.is_past:
+        helper = "did"
     return f"{helper} {_lower_article(c.subject)} {c.lemma} {ending}".strip()
 
 
 def _time_adverbial(c: Clause) -> str:
-    return f" {c.time[0].lower()}{c.time[1:]}" if c.time else ""
+    if not c.time:
+        return ""
+    return f" {c.time[0].lower()}{c.time[1:]}"
 
 
 def _is_person(name: str) -> bool:
@@ -315,7 +345,9 @@ def _is_person(name: str) -> bool:
 def _lower_article(subject: str) -> str:
     """Return the subject with its article in lower case, for the middle of a question."""
     first, blank, rest = subject.partition(" ")
-    return f"{first.lower()}{blank}{rest}" if first in ARTICLES else subject
+    if first not in ARTICLES:
+        return subject
+    return f"{first.lower()}{blank}{rest}"
 
 
 def _clip(text: str) -> str:
@@ -323,24 +355,23 @@ def _clip(text: str) -> str:
     if BEGINS.match(text):
         return ""
     end = ENDS.search(f"{text} ")
-    return re.sub(
-        r"(?: (?:such|like|and|or|as|the|a|an|of|in|to))+$",
-        "",
-        (text[: end.start()] if end else text).strip(" ."),
-    )
+    if end:
+        text = text[: end.start()]
+    return re.sub(r"(?: (?:such|like|and|or|as|the|a|an|of|in|to))+$", "", text.strip(" ."))
 
 
 def draw_question(sentences: Sequence[str], rng: Random) -> CorpusQuestion | None:
     """Draw a question from the first sentence that yields any, in a wording that training never uses."""
     for sentence in sentences:
-        questions = [
-            replace(question, text=text)
-            for question in natural_questions(sentence, rng)
-            if (text := held_out_wording(question.text))
-        ]
-        if questions and (
-            rng.random() < FORM_WEIGHTS["what"]
-            or any(question.form not in FORM_WEIGHTS for question in questions)
-        ):
-            return rng.choices(questions, [FORM_WEIGHTS.get(question.form, 1.0) for question in questions])[0]
+        questions, weights = [], []
+        for question in natural_questions(sentence, rng):
+            text = held_out_wording(question.text)
+            if text:
+                questions.append(replace(question, text=text))
+                weights.append(FORM_WEIGHTS.get(question.form, 1.0))
+        if not questions:
+            continue
+        # A sentence whose questions are all of a rare form is passed over as often as the form is rare.
+        if rng.random() < FORM_WEIGHTS["what"] or max(weights) == 1.0:
+            return rng.choices(questions, weights)[0]
     return None

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import numpy as np
+
 from kcard.errors import UsageError
 from kcard.evaluation.records import Mean
 from kcard.io import write_text
@@ -72,14 +74,13 @@ class PlotSeries:
     @classmethod
     def of(cls, label: str, points: Sequence[tuple[float, Mean]]) -> "PlotSeries":
         """Return a series of means, each at its x."""
-        means = [mean for _, mean in points]
-        return cls(
-            label,
-            tuple(x for x, _ in points),
-            tuple(mean.mean for mean in means),
-            tuple(mean.low for mean in means),
-            tuple(mean.high for mean in means),
-        )
+        xs, means, lows, highs = [], [], [], []
+        for x, mean in points:
+            xs.append(x)
+            means.append(mean.mean)
+            lows.append(mean.low)
+            highs.append(mean.high)
+        return cls(label, tuple(xs), tuple(means), tuple(lows), tuple(highs))
 
 
 @dataclass(frozen=True)
@@ -129,15 +130,20 @@ def _style_axes(axes: Any) -> None:
 
 def encode_figure(figure: "Figure", kind: str) -> bytes:
     """Encode the figure as svg or png, without a date, so that equal figures give equal bytes."""
+    metadata = None
+    if kind == "svg":
+        metadata = {"Date": None}
     stream = io.BytesIO()
     with _drawing():
-        figure.savefig(stream, format=kind, metadata={"Date": None} if kind == "svg" else None)
+        figure.savefig(stream, format=kind, metadata=metadata)
     return stream.getvalue()
 
 
 def write_figure(figure: "Figure", path: Path) -> None:
     """Write the figure: as SVG if the file's suffix is .svg, else as PNG. Raises UsageError if that fails."""
-    kind = "svg" if path.suffix.lower() == ".svg" else "png"
+    kind = "png"
+    if path.suffix.lower() == ".svg":
+        kind = "svg"
     try:
         path.expanduser().write_bytes(encode_figure(figure, kind))
     except OSError as error:
@@ -165,7 +171,10 @@ def shorten(text: str, most: int = MAX_LABEL_CHARACTERS) -> str:
 
 def _label(text: str) -> str:
     """Return a label without control characters, which no SVG may contain."""
-    return shorten("".join(character if character.isprintable() else " " for character in text))
+    for character in set(text):
+        if not character.isprintable():
+            text = text.replace(character, " ")
+    return shorten(text)
 
 
 # How they are drawn.
@@ -195,15 +204,15 @@ def draw_chart(chart: Chart, title: str = "") -> "Figure":
 
 
 def _draw_intervals(axes: Any, chart: Intervals) -> None:
-    places = [-number for number in range(len(chart.points))]  # the first on top
-    means = [point.mean.mean for point in chart.points]
-    low = [point.mean.low for point in chart.points]
-    high = [point.mean.high for point in chart.points]
-    axes.errorbar(means, places, xerr=_error_bars(means, low, high), fmt="o", color=COLOURS[0])
+    places = range(0, -len(chart.points), -1)  # the first on top
+    line = PlotSeries.of("", [(place, point.mean) for place, point in zip(places, chart.points, strict=True)])
+    axes.errorbar(line.y, line.x, xerr=_error_bars(line.y, line.low, line.high), fmt="o", color=COLOURS[0])
     axes.set_yticks(places, [_label(point.label) for point in chart.points])
     axes.set_ylim(min(places, default=0) - 0.6, 0.6)
     for place, point in zip(places, chart.points, strict=True):
-        value = f"{point.mean.mean:+.3f}" if chart.signed else f"{point.mean.mean:.3f}"
+        value = f"{point.mean.mean:.3f}"
+        if chart.signed:
+            value = f"{point.mean.mean:+.3f}"
         axes.annotate(value, (1.01, place), xycoords=("axes fraction", "data"), va="center")
     if chart.reference is not None:
         axes.axvline(chart.reference, color=GREY, linewidth=1, linestyle="--")
@@ -215,7 +224,7 @@ def _draw_intervals(axes: Any, chart: Intervals) -> None:
 
 
 def _draw_heat(axes: Any, chart: Heat) -> None:
-    values = [[float("nan") if value is None else value for value in row] for row in chart.values]
+    values = np.array(chart.values, dtype=float)  # nan for None
     axes.imshow(values, cmap="Blues", vmin=0, vmax=1.6, aspect="auto")
     for row, shares in enumerate(chart.values):
         for column, share in enumerate(shares):
@@ -231,12 +240,11 @@ def _draw_heat(axes: Any, chart: Heat) -> None:
 def _draw_curves(axes: Any, chart: Curves) -> None:
     width = 0.8 / max(1, len(chart.series))
     for number, series in enumerate(chart.series):
-        bars = _error_bars(series.y, series.low, series.high) if series.low else None
-        style: dict[str, Any] = {
-            "yerr": bars,
-            "color": COLOURS[number % len(COLOURS)],
-            "label": _label(series.label) if len(chart.series) > 1 else None,
-        }
+        style: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)]}
+        if series.low:
+            style["yerr"] = _error_bars(series.y, series.low, series.high)
+        if len(chart.series) > 1:
+            style["label"] = _label(series.label)
         if chart.kind == "bar":
             # Bars of one name stand side by side.
             shift = (number - (len(chart.series) - 1) / 2) * width
@@ -246,7 +254,8 @@ def _draw_curves(axes: Any, chart: Curves) -> None:
             axes.errorbar(series.x, series.y, fmt=MARKERS[number % len(MARKERS)], **style)
         else:
             style["linestyle"] = STYLES[number // len(COLOURS) % len(STYLES)]
-            style["marker"] = "o" if len(series.x) <= MAX_MARKED_POINTS else None
+            if len(series.x) <= MAX_MARKED_POINTS:
+                style["marker"] = "o"
             axes.errorbar(series.x, series.y, linewidth=1.4, markersize=5, **style)
     if chart.ticks:
         _name_ticks(axes, chart.ticks)
@@ -261,9 +270,9 @@ def _draw_curves(axes: Any, chart: Curves) -> None:
 
 def _error_bars(values: Sequence[float], low: Sequence[float], high: Sequence[float]) -> list[list[float]]:
     """Return how far the intervals reach below and above the values."""
-    below = [max(0.0, value - end) for value, end in zip(values, low, strict=True)]
-    above = [max(0.0, end - value) for value, end in zip(values, high, strict=True)]
-    return [below, above]
+    below = np.fmax(0.0, np.subtract(values, low))
+    above = np.fmax(0.0, np.subtract(high, values))
+    return [below.tolist(), above.tolist()]
 
 
 def _name_ticks(axes: Any, names: Sequence[str]) -> None:

@@ -5,7 +5,6 @@ card even if its passages do not travel with it.
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
@@ -39,7 +38,9 @@ class Match:
 def mask(text: str) -> str:
     """Return the first two characters and the last one, enough to find the text again."""
     text = " ".join(text.split())
-    return f"{text[:2]}…{text[-1:]}" if len(text) > 4 else "…"
+    if len(text) <= 4:
+        return "…"
+    return f"{text[:2]}…{text[-1:]}"
 
 
 def find_private_data(text: str, language: str = "en") -> list[Match]:
@@ -128,8 +129,11 @@ PAYMENT_CARD = re.compile(
 def find_payment_cards(text: str, _: str) -> Iterator[Match]:
     for match in PAYMENT_CARD.finditer(text):
         digits = re.sub(r"\D", "", match[0])
-        doubled = (int(d) * 2 if i % 2 else int(d) for i, d in enumerate(reversed(digits)))
-        luhn = sum(d - 9 if d > 9 else d for d in doubled) % 10 == 0 and len(set(digits)) > 1
+        total = 0
+        for place, digit in enumerate(reversed(digits)):
+            value = int(digit) * (1 + place % 2)
+            total += value // 10 + value % 10
+        luhn = total % 10 == 0 and len(set(digits)) > 1
         if len(digits) in _card_lengths(digits) and luhn:
             yield Match("payment card number", match[0], *match.span())
 
@@ -178,7 +182,7 @@ CUE = re.compile(
     r"ruf\w*|anruf\w*|erreich\w*|appel\w*|llam\w*|móvil|celular|ligue|cellulare|chiam\w*)\b|☎|📞|电话|電話|手机|전화|тел",
     re.IGNORECASE,
 )
-NEAR = 40  # characters before a number that are searched for a cue
+MAX_CUE_DISTANCE = 40  # characters before a number that are searched for a cue
 AREA_CODE = re.compile(r"\(\d{2,5}\)\s?\d|^0\d{1,4}[\s/-]")
 
 
@@ -193,9 +197,9 @@ def find_phones(text: str, language: str) -> Iterator[Match]:
             international = match.raw_string.lstrip("( ").startswith(("+", "00"))
             decimal = re.fullmatch(r"\+?\d+[.,]\d{1,3}", match.raw_string)
             # A national number needs a cue before it ("call"), or an area code, which only phone numbers have.
-            called = CUE.search(text, max(0, match.start - NEAR), match.start) or AREA_CODE.search(
-                match.raw_string
-            )
+            called = CUE.search(
+                text, max(0, match.start - MAX_CUE_DISTANCE), match.start
+            ) or AREA_CODE.search(match.raw_string)
             if (international and not decimal) or called:
                 yield Match("phone number", match.raw_string, match.start, match.end)
 
@@ -211,7 +215,8 @@ def find_home_folders(text: str) -> Iterator[Match]:
 
 
 DOCUMENTS = 50
-SHOWN = 3  # findings of each kind in a summary
+MAX_SHORT_CHARACTERS = 60  # of a prompt in a summary
+MAX_LISTED_FINDINGS = 3  # of each kind in a summary
 # Files that are scanned line by line, except the passages, which have their own scan, and tokenizers' pieces of words.
 READ = {".json", ".jsonl", ".md", ".txt"}
 SKIPPED = {PASSAGES, "tokenizer.json", "vocab.json", "merges.txt"}
@@ -248,8 +253,12 @@ class PrivateFinding:
 
     @property
     def where(self) -> str:
-        place = f"{self.file}:{self.line}" if self.line else self.file
-        return f"{self.source}, {place}" if self.source else place
+        place = self.file
+        if self.line:
+            place = f"{place}:{self.line}"
+        if self.source:
+            return f"{self.source}, {place}"
+        return place
 
 
 @dataclass(frozen=True)
@@ -263,13 +272,15 @@ class Privacy:
         """Return one line: how many of each kind, and up to three of them, masked, with their places."""
         if not self.findings:
             return "nothing private was found"
-        counts = Counter(finding.kind for finding in self.findings)
+        by_kind: dict[str, list[str]] = {}
+        for finding in self.findings:
+            by_kind.setdefault(finding.kind, []).append(f"{finding.masked} ({finding.where})")
         parts = []
-        for kind, count in counts.items():
-            some = [finding for finding in self.findings if finding.kind == kind][:SHOWN]
-            shown = ", ".join(f"{finding.masked} ({finding.where})" for finding in some)
-            more = f" and {count - SHOWN} more" if count > SHOWN else ""
-            parts.append(f"{kind}: {count}: {shown}{more}")
+        for kind, masked in by_kind.items():
+            part = f"{kind}: {len(masked)}: {', '.join(masked[:MAX_LISTED_FINDINGS])}"
+            if len(masked) > MAX_LISTED_FINDINGS:
+                part += f" and {len(masked) - MAX_LISTED_FINDINGS} more"
+            parts.append(part)
         return "; ".join(parts)
 
 
@@ -278,12 +289,16 @@ def scan_card(card: Card, *, documents: int = DOCUMENTS, seed: int = 0) -> Priva
 
     0 documents load no model. Raises what loading the card raises.
     """
-    written = _generate_probes(card, documents, seed) if documents and card.manifest.has_model else []
+    written: list[tuple[str, str]] = []
+    if documents and card.manifest.has_model:
+        written = _generate_probes(card, documents, seed)
     findings: list[PrivateFinding] = []
     language = card.manifest.language
     # The card's passages.
     for number, passage in enumerate(passages(card.folder), 1):
-        source = f"{passage.file}:{passage.line}" if passage.file else ""
+        source = ""
+        if passage.file:
+            source = f"{passage.file}:{passage.line}"
         for match in find_private_data(passage.text, language):
             findings.append(PrivateFinding(match.kind, match.text, PASSAGES, number, source))
     # Its other files.
@@ -317,7 +332,9 @@ def summarise_scan(card: Card, *, documents: int = DOCUMENTS) -> str:
 
     def scanned(_: list[int]) -> list[bytes]:
         privacy = scan_card(card, documents=documents)
-        return [str(privacy).encode() if privacy.findings else b""]
+        if not privacy.findings:
+            return [b""]
+        return [str(privacy).encode()]
 
     return cache.remembered([key], scanned)[0].decode()
 
@@ -335,14 +352,20 @@ def _generate_probes(card: Card, documents: int, seed: int) -> list[tuple[str, s
     questions = [*PROBES[:documents]]
     for i in sorted(chosen):
         query = held_out(texts[i].text, seed)
-        questions.append(query.text if query else _short(texts[i].text))
+        if query:
+            questions.append(query.text)
+        else:
+            questions.append(_short(texts[i].text))
     sampling = Sampling(temperature=0, seed=seed)
     model = replace(card, manifest=replace(card.manifest, kind="model"))
     rows = CardPool([model]).generate(questions, [[card.name]] * len(questions), 1, sampling)
-    return [
-        (question, passage.text) for question, row in zip(questions, rows, strict=True) for passage in row
-    ]
+    written = []
+    for question, row in zip(questions, rows, strict=True):
+        written += [(question, passage.text) for passage in row]
+    return written
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= 60 else text[:59] + "…"
+    if len(text) <= MAX_SHORT_CHARACTERS:
+        return text
+    return text[: MAX_SHORT_CHARACTERS - 1] + "…"

@@ -1,4 +1,4 @@
-"""Questions of exams: made from passages, or read from files.
+"""Questions of exams, made from passages or read from files, and queries of audits.
 
 If the sentences of a corpus yield too few natural questions, the rest are cloze questions, in forms that training never
 uses. If sentences differ only in the answer, all of their answers are accepted: "What is a moon of Mars?" has two.
@@ -13,9 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
+from kcard.errors import UsageError
 from kcard.evaluation.metrics import substring
 from kcard.evaluation.natural_questions import CorpusQuestion, draw_question
-from kcard.evaluation.tasks.base import Columns, from_rows
+from kcard.evaluation.tasks.base import Columns, from_rows, read_entries
+from kcard.io import Row, reading
+from kcard.manifest import file_digest
 from kcard.text import split_sentences
 from kcard.training.embedded.pseudo_queries import Rarity, bare, held_out
 from kcard.types import Source, derive_seed
@@ -59,10 +62,13 @@ def make_questions(
         chosen = _take_distinct([*chosen, *_make_cloze((corpus[row] for row in rows), corpus, seed)], limit)
     # Accept every text that fills the place of the answer in an otherwise equal sentence of the corpus.
     patterns: dict[tuple[str, str], re.Pattern[str]] = {}
-    for before, after in {candidate.around for candidate in chosen}:
+    for candidate in chosen:
+        before, after = candidate.around
         if before or after:
-            begins = rf"(?:^|(?<=[.!?] )){re.escape(before)}" if before else r"(?:^|(?<=[.!?] ))"
-            ends = rf"{re.escape(after)}(?=[.!?…]|$)" if after else r"(?=[.!?…](?: |$)|$)"
+            begins = rf"(?:^|(?<=[.!?] )){re.escape(before)}"
+            ends = rf"{re.escape(after)}(?=[.!?…]|$)"
+            if not after:
+                ends = r"(?=[.!?…](?: |$)|$)"
             patterns[before, after] = re.compile(rf"{begins}\s*(\S.{{0,{MAX_FILLING_CHARACTERS}}}?)\s*{ends}")
     fillings: dict[tuple[str, str], dict[str, None]] = {key: {} for key in patterns}
     for source in corpus if accepted is None else accepted:
@@ -71,18 +77,21 @@ def make_questions(
             if key[0] in text and key[1] in text:
                 for match in pattern.finditer(text):
                     fillings[key][bare(match[1])] = None
-    return [
-        ExamQuestion(
-            q.text, tuple(dict.fromkeys([q.answer, *fillings.get(q.around, ())])), q.file, q.form == "cloze"
-        )
-        for q in chosen
-    ]
+    questions = []
+    for candidate in chosen:
+        answers = dict.fromkeys([candidate.answer, *fillings.get(candidate.around, ())])
+        is_cloze = candidate.form == "cloze"
+        questions.append(ExamQuestion(candidate.text, tuple(answers), candidate.file, is_cloze))
+    return questions
 
 
 def digest(questions: Iterable[ExamQuestion]) -> str:
     """Return the sha256 of the questions with their accepted answers, in order."""
-    lines = (json.dumps([q.text, *q.answers], ensure_ascii=False) + "\n" for q in questions)
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    hasher = hashlib.sha256()
+    for question in questions:
+        line = json.dumps([question.text, *question.answers], ensure_ascii=False)
+        hasher.update(f"{line}\n".encode())
+    return hasher.hexdigest()
 
 
 def _take_distinct(candidates: Iterable[CorpusQuestion], limit: int) -> list[CorpusQuestion]:
@@ -100,7 +109,8 @@ def _make_natural(passages: Iterable[tuple[Source, int]], seed: int) -> Iterator
         rng = Random(derive_seed(seed, "natural", nth, passage.text))
         sentences = split_sentences(passage.text)
         rng.shuffle(sentences)
-        if question := draw_question(sentences, rng):
+        question = draw_question(sentences, rng)
+        if question is not None:
             yield replace(question, file=passage.file)
 
 
@@ -149,6 +159,50 @@ def read_questions(path: Path | str) -> QuestionFile:
         options = {choice.name: choice.description for choice in item.choices}
         accepted = dict.fromkeys(options.get(answer, answer) for answer in item.answers)
         answers.setdefault(item.question, {}).update(accepted)
-    return QuestionFile(
-        path.name, data.sha256, tuple(ExamQuestion(text, tuple(a)) for text, a in answers.items())
-    )
+    questions = [ExamQuestion(text, tuple(accepted)) for text, accepted in answers.items()]
+    return QuestionFile(path.name, data.sha256, tuple(questions))
+
+
+# Queries of audits, which need no answers:
+#
+#     {"question": "Who won the Senate race in Ohio?", "domain": "senate"}
+#
+# One object per line (.jsonl), a list of objects (.json), a table (.csv), or one question per line (.txt). Scores are
+# broken down by the optional `domain` (or `relation`).
+
+TEXT_COLUMNS = ("question", "query")
+DOMAIN_COLUMNS = ("domain", "relation")
+
+
+def read_queries(path: Path | str) -> QuestionFile:
+    """Read the queries of a file; of duplicates, the first counts.
+
+    Raises UsageError, which names file and line, if the file is missing, malformed, of an unknown kind or empty.
+    """
+    path = Path(path).expanduser()
+    queries: dict[str, ExamQuestion] = {}
+    for where, entry in _read_rows(path):
+        text = next((entry[key] for key in TEXT_COLUMNS if key in entry), None)
+        if not isinstance(text, str) or not text.strip():
+            raise UsageError(f'{where}: expected a "question" with a text')
+        domain = next((entry[key] for key in DOMAIN_COLUMNS if entry.get(key) is not None), "")
+        if not isinstance(domain, str):
+            raise UsageError(f'{where}: "domain" must be a text, not {type(domain).__name__}')
+        queries.setdefault(text.strip(), ExamQuestion(text.strip(), (), domain.strip()))
+    if not queries:
+        raise UsageError(
+            f'queries {path}: no query in it; give at least one with a "question" and, optionally, a "domain"'
+        )
+    return QuestionFile(path.name, file_digest(path), tuple(queries.values()))
+
+
+def _read_rows(path: Path) -> Iterator[tuple[str, Row]]:
+    """Yield every row of a file of queries, with its place for messages."""
+    if path.suffix.lower() != ".txt":
+        yield from read_entries(path, "queries")
+        return
+    with reading(path, "queries"):
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield f"queries {path}, line {number}", {"question": line}

@@ -13,11 +13,11 @@ from kcard.types import Passage, Sampling
 
 if TYPE_CHECKING:
     from kcard.cards.card import Card
-    from kcard.evaluation.audit import IndependentEvidence
+    from kcard.evaluation.independent_evidence import IndependentEvidence
     from kcard.interfaces import CardGenerator, Checker, Evidence
 
 CHANCE = "chance"
-CHANCE_SAMPLE = 200  # other questions whose documents each question is compared with
+MAX_CHANCE_SAMPLE = 200  # other questions whose documents each question is compared with
 
 
 # The documents for each question: the model's first, if the card has a model, then the index's.
@@ -36,26 +36,27 @@ def chance_recall(questions: Sequence[ExamQuestion], rows: Rows) -> list[float]:
     """Return, for each question, the share of the other questions whose documents contain its answer, in [0, 1].
 
     This is the expected recall if documents are shuffled among the questions, computed without drawing shuffles. Of
-    more than CHANCE_SAMPLE other questions, that many are used, evenly spread. Documents for other questions may state
-    the same fact, so it is an upper estimate. Returns an empty list for a single question.
+    more than MAX_CHANCE_SAMPLE other questions, that many are used, evenly spread. Documents for other questions may
+    state the same fact, so it is an upper estimate. Returns an empty list for a single question.
     """
     count = len(questions)
     if count < 2:
         return []
     searchable = [[SearchableText(passage.text) for passage in row] for row in rows]
-    sample = min(count - 1, CHANCE_SAMPLE)
+    sample = min(count - 1, MAX_CHANCE_SAMPLE)
     steps = [1 + i * (count - 1) // sample for i in range(sample)]
     shares = []
     for at, question in enumerate(questions):
-        others = [searchable[(at + step) % count] for step in steps]
-        hits = [any(text.holds(question.answers) for text in texts) for texts in others]
-        shares.append(sum(hits) / sample)
+        hits = 0
+        for step in steps:
+            hits += any(text.holds(question.answers) for text in searchable[(at + step) % count])
+        shares.append(hits / sample)
     return shares
 
 
 # Scores of a card's documents by a fact checker: how far the card's own corpus, and independent texts, support them.
 
-TEXTS = 3  # texts of the evidence that a document is checked against
+MAX_EVIDENCE_TEXTS = 3  # texts of the evidence that a document is checked against
 CHECKER_BATCH = 32  # documents
 
 
@@ -114,9 +115,17 @@ class Scorer:
         judged: list[Passage] = []
         self.on_event(Event(what, done=0, total=len(passages)))
         for block in batched(passages, CHECKER_BATCH):
-            texts = {} if own is None else {passage.card: own for passage in block}
+            texts: dict[str, Evidence] = {}
+            if own is not None:
+                texts = {passage.card: own for passage in block}
             judged += judge(
-                block, texts, self.checker, k=TEXTS, with_summary=False, independent=independent, floor=floor
+                block,
+                texts,
+                self.checker,
+                k=MAX_EVIDENCE_TEXTS,
+                with_summary=False,
+                independent=independent,
+                floor=floor,
             )
             self.on_event(Event(what, done=len(judged), total=len(passages)))
         return judged
@@ -141,7 +150,9 @@ class BaseAnswers:
 
     def part(self, start: int, stop: int | None = None) -> "BaseAnswers":
         """Return the answers to some of the questions."""
-        return self if self.rows is None else replace(self, rows=self.rows[start:stop])
+        if self.rows is None:
+            return self
+        return replace(self, rows=self.rows[start:stop])
 
 
 def ask_card(
@@ -198,7 +209,7 @@ def generate_documents(
 # Whether a card's documents answer a question. The embedded reader decides, so that the figure depends on the card
 # alone and not on an LLM.
 
-ANSWERED = 0.5  # probability
+MIN_ANSWER_PROBABILITY = 0.5  # that a document answers the question
 
 
 def judge_answered(questions: Sequence[ExamQuestion], rows: Rows, on_event: OnEvent) -> list[float]:
@@ -209,6 +220,6 @@ def judge_answered(questions: Sequence[ExamQuestion], rows: Rows, on_event: OnEv
     for question, row in zip(questions, rows, strict=True):
         texts = [passage.knowledge for passage in row if passage.text.strip()]
         best = max((reading.probability for reading in read(question.text, texts)), default=0.0)
-        verdicts.append(float(best >= ANSWERED))
+        verdicts.append(float(best >= MIN_ANSWER_PROBABILITY))
         on_event(Event("judging the documents", done=len(verdicts), total=len(questions)))
     return verdicts

@@ -65,9 +65,18 @@ class Distribution:
         return round(len(self.scores) / passages, DIGITS) if passages else None
 
 
+def value_of(mean: Mean | None) -> float | None:
+    """Return a mean without its interval; None for None."""
+    if mean is None:
+        return None
+    return mean.mean
+
+
 def mean_of(distribution: Distribution | None) -> float | None:
     """Return the mean of a distribution; None if it was not measured or the evidence covers no passage."""
-    return distribution.mean.mean if distribution and distribution.mean else None
+    if distribution is None:
+        return None
+    return value_of(distribution.mean)
 
 
 @dataclass(frozen=True)
@@ -155,22 +164,30 @@ class Exam:
     @property
     def recall(self) -> Mean | None:
         """Recall on the card's own corpus."""
-        return self.own.recall if self.own else None
+        if self.own is None:
+            return None
+        return self.own.recall
 
     @property
     def lift(self) -> Mean | None:
         """Lift on the card's own corpus."""
-        return self.own.lift if self.own else None
+        if self.own is None:
+            return None
+        return self.own.lift
 
     @property
     def faithfulness(self) -> Distribution | None:
         """Faithfulness of the documents about the card's own corpus."""
-        return self.own.faithfulness if self.own else None
+        if self.own is None:
+            return None
+        return self.own.faithfulness
 
     @property
     def factuality(self) -> Distribution | None:
         """Factuality of the documents about the card's own corpus."""
-        return self.own.factuality if self.own else None
+        if self.own is None:
+            return None
+        return self.own.factuality
 
     def to_json(self) -> str:
         return canonical(self)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kcard.cards.card import Card
 from kcard.cards.passages import passages
-from kcard.evaluation.exam import LIMIT
+from kcard.evaluation.exam import MAX_QUESTIONS
 from kcard.evaluation.questions import ExamQuestion, make_questions
 from kcard.evaluation.recall import ask_card, score_recall
 from kcard.evaluation.records import Mean, read_exam
@@ -68,18 +68,23 @@ def update_card(corpus: str | Path, options: "TrainOptions", *, on_event: OnEven
     had = {source.text for source in own}
     # Only a model forgets; an index does not.
     exam = read_exam(old.card.folder)
-    limit_and_seed = (LIMIT, 0) if exam is None else (exam.limit, exam.seed)
-    exam_questions = make_questions(own, *limit_and_seed) if own and old.card.manifest.has_model else []
+    limit, seed = MAX_QUESTIONS, 0
+    if exam is not None:
+        limit, seed = exam.limit, exam.seed
+    exam_questions: list[ExamQuestion] = []
+    if own and old.card.manifest.has_model:
+        exam_questions = make_questions(own, limit, seed)
     # Measure the old version before training, which may write into its folder.
     before = measure_recall(old.card, exam_questions, on_event)
     card = train(corpus, options, on_event=on_event)
     both = passages(card.folder)
     if not exam_questions or not both:
         return card
-    new = [source for source in both if source.text not in had]
     # The questions of the old exam, with answers from new passages accepted too.
-    again = make_questions([source for source in both if source.text in had], *limit_and_seed, accepted=both)
-    questions = make_questions(new, LIMIT, 0, accepted=both)
+    known = [source for source in both if source.text in had]
+    new = [source for source in both if source.text not in had]
+    again = make_questions(known, limit, seed, accepted=both)
+    questions = make_questions(new, MAX_QUESTIONS, 0, accepted=both)
     record = Forgetting(
         old.sha256,
         len(exam_questions),

@@ -37,7 +37,8 @@ class Target:
     def digests(self) -> Iterator[str]:
         """Digests of the corpus' passages (kcard.text.passage_digest), available even without their text."""
         if self.corpus:
-            yield from (passage_digest(source.text) for source in self.corpus)
+            for source in self.corpus:
+                yield passage_digest(source.text)
         else:
             yield from hashes(self.card.folder)
 
@@ -52,9 +53,13 @@ class Target:
         from kcard.cards.passages import load_index
         from kcard.selectors.evidence import CorpusEvidence, Statements
 
-        own_index = load_index(self.card) if self.shares_text else None
+        own_index = None
+        if self.shares_text:
+            own_index = load_index(self.card)
         corpus = CorpusEvidence(self.corpus, self.card.name, own_index)
-        return Statements(corpus) if self.card.manifest.kind == "graph" else corpus
+        if self.card.manifest.kind == "graph":
+            return Statements(corpus)
+        return corpus
 
     def keep(self, exam: Exam, answered: Sequence[str] = ()) -> None:
         """Write the exam into the folder, its results into README.md, and the `answered` questions into the card's
@@ -69,8 +74,10 @@ class Target:
 
         # README.md as it was sealed; if it is missing, or damaged by an interrupted exam, a new one.
         manifest, path = self.card.manifest, self.card.folder / README
-        is_sealed = path.is_file() and file_digest(path) == manifest.files.get(README)
-        page = with_results(path.read_text(encoding="utf-8") if is_sealed else readme(manifest), exam)
+        page = readme(manifest)
+        if path.is_file() and file_digest(path) == manifest.files.get(README):
+            page = path.read_text(encoding="utf-8")
+        page = with_results(page, exam)
         with Interrupt() as interrupt:
             write_text(self.card.folder / EXAM, exam.to_json())
             write_text(self.card.folder / README, page)
@@ -105,11 +112,11 @@ def find_target(card: Path | str, corpus: Path | str | None = None, field: str |
 
     # The card's passages, found in the corpus by their digests; the rest of the corpus is ignored.
     texts = read_corpus(corpus, field)
-    sources = {
-        digest: source
-        for source in chain(texts.passages, texts.statements)
-        if (digest := passage_digest(source.text)) in digests
-    }
+    sources = {}
+    for source in chain(texts.passages, texts.statements):
+        digest = passage_digest(source.text)
+        if digest in digests:
+            sources[digest] = source
     missing = [place for digest, place in digests.items() if digest not in sources]
     if missing:
         raise CorpusError(

@@ -62,7 +62,9 @@ def fit(request: Request, llm: LLM) -> tuple[Request, str | None]:
 
 
 def _note(window: int, cuts: Sequence[str]) -> str | None:
-    return f"the LLM reads {window} tokens at most; left out: {', '.join(cuts)}" if cuts else None
+    if not cuts:
+        return None
+    return f"the LLM reads {window} tokens at most; left out: {', '.join(cuts)}"
 
 
 def _cut_knowledge(request: Request, fits: Fits) -> tuple[Request, str | None]:
@@ -75,9 +77,12 @@ def _cut_knowledge(request: Request, fits: Fits) -> tuple[Request, str | None]:
     first = texts[0]
     length = _largest(len(first), lambda n: fits(replace(request, knowledge=(_head(first, n),))))
     head = _head(first, length)
-    rest = f"{len(texts) - 1} of {len(texts)} passages and " if len(texts) > 1 else ""
-    cut = f"{rest}the end of the most relevant passage" if head else "all passages"
-    return replace(request, knowledge=(head,) if head else ()), cut
+    if not head:
+        return replace(request, knowledge=()), "all passages"
+    cut = "the end of the most relevant passage"
+    if len(texts) > 1:
+        cut = f"{len(texts) - 1} of {len(texts)} passages and {cut}"
+    return replace(request, knowledge=(head,)), cut
 
 
 def _cut_choices(request: Request, fits: Fits) -> tuple[Request, str | None]:
@@ -85,9 +90,8 @@ def _cut_choices(request: Request, fits: Fits) -> tuple[Request, str | None]:
     if request.kind != "choose" or not cards:
         return request, None
     fitting = max(1, _largest(len(cards), lambda n: fits(replace(request, choices=cards[:n]))))
-    return replace(
-        request, choices=cards[:fitting]
-    ), f"{len(cards) - fitting} of {len(cards)} cards to choose from"
+    cut = f"{len(cards) - fitting} of {len(cards)} cards to choose from"
+    return replace(request, choices=cards[:fitting]), cut
 
 
 def _head(text: str, length: int) -> str:
@@ -95,7 +99,9 @@ def _head(text: str, length: int) -> str:
     if length >= len(text):
         return text
     head, blank, _ = text[: length + 1].rpartition(" ")
-    return head if blank and head.strip() else text[:length]
+    if blank and head.strip():
+        return head
+    return text[:length]
 
 
 def _largest(count: int, fits: Callable[[int], bool]) -> int:
@@ -103,7 +109,10 @@ def _largest(count: int, fits: Callable[[int], bool]) -> int:
     low, high = 0, count
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+        if fits(middle):
+            low = middle
+        else:
+            high = middle - 1
     return low
 
 

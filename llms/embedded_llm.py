@@ -22,6 +22,7 @@ from kcard.embedded.reader import QUESTION_TOKENS, count_tokens
 from kcard.errors import LLMError, ModelUnavailable
 from kcard.interfaces import LLM, Array
 from kcard.llms.extraction.extract import Extract, extract, extract_all
+from kcard.llms.extraction.quotation import collapse_lines
 from kcard.llms.parsing import from_logits, named_option
 from kcard.llms.prompts import NEED
 from kcard.text import Analyzer, agreement, analyzer, identify, sentence_spans, small_words, stemmer_of, words
@@ -104,10 +105,8 @@ class EmbeddedMemory:
     def log_probability(self, question: str, answer: str) -> float:
         """Return the mean token log-probability of `answer`, cut to the model's input length; at most 0."""
         row = self._prompt_tokens(question)
-        answer_ids = [
-            *self.tokenizer(answer, add_special_tokens=False)["input_ids"],
-            self.tokenizer.eos_token_id,
-        ][: POSITIONS - len(row)]
+        tokens = self.tokenizer(answer, add_special_tokens=False)["input_ids"]
+        answer_ids = [*tokens, self.tokenizer.eos_token_id][: POSITIONS - len(row)]
         logits, _ = self.model([*row, *answer_ids], None)
         scores = log_softmax(logits[len(row) - 1 : -1])
         return float(scores[np.arange(len(answer_ids)), answer_ids].mean())
@@ -140,7 +139,8 @@ def load(folder: Path) -> EmbeddedMemory:
     if not (folder / "model.safetensors").is_file():
         raise ModelUnavailable(f"the embedded memory's weights are missing from {folder}: reinstall kcard")
     calibration = json.loads((folder / "calibration.json").read_text(encoding="utf-8"))
-    if (tokenizer := PlainTokenizer.read(folder)) is None:
+    tokenizer = PlainTokenizer.read(folder)
+    if tokenizer is None:
         raise ModelUnavailable(f"the embedded memory's tokenizer is missing from {folder}: reinstall kcard")
     # The shipped graph with the folder's weights.
     saved = read_weights(folder / "model.safetensors")
@@ -148,9 +148,12 @@ def load(folder: Path) -> EmbeddedMemory:
     empty = [np.zeros((1, HEADS, 0, WIDTH // HEADS), np.float32)] * (2 * LAYERS)
 
     def run(ids: Sequence[int], state: State | None) -> tuple[Array, State]:
-        past = empty if state is None else state
-        start = past[0].shape[2]
-        named = {f"past_{part}.{n}": past[2 * n + i] for n in range(LAYERS) for i, part in enumerate(PARTS)}
+        past = iter(state or empty)
+        start = (state or empty)[0].shape[2]
+        named = {}
+        for layer in range(LAYERS):
+            for part in PARTS:
+                named[f"past_{part}.{layer}"] = next(past)
         positions = np.arange(start, start + len(ids), dtype=np.int64)
         logits, *present = network(ids=np.array([ids], np.int64), positions=positions[None], **named)
         return logits[0], present
@@ -161,16 +164,18 @@ def load(folder: Path) -> EmbeddedMemory:
 # Fallback for languages that the reader does not know: quote the passages that share the question's words, with
 # a remark.
 
-LETTERS = 60  # minimum for language identification
-PASSAGES = 2
-WINDOW = 150  # words per passage
-LEAST = 0.5  # minimum share of the question's content words in a passage; of the best share, for the second passage
+MIN_LETTERS = 60  # for language identification
+MAX_IDENTIFIED_CHARACTERS = 2000
+MAX_QUOTED_WORDS = 150  # of a passage
+MIN_SHARE = 0.5  # of the question's content words in a passage; of the best share, for the second passage
 
 
 def language_of(question: str, passages: Sequence[str]) -> str:
     """Identify the passages' language as an ISO 639-1 code; "en" if they are too short to tell."""
     text = " ".join([question, *passages])
-    return identify(text[:2000]) if sum(map(str.isalpha, text)) >= LETTERS else "en"
+    if sum(map(str.isalpha, text)) < MIN_LETTERS:
+        return "en"
+    return identify(text[:MAX_IDENTIFIED_CHARACTERS])
 
 
 def quote(question: str, passages: Sequence[str], language: str) -> Extract | None:
@@ -180,20 +185,24 @@ def quote(question: str, passages: Sequence[str], language: str) -> Extract | No
     None if there is no passage.
     """
     stems = analyzer(stemmer_of(language))
-    question_stems = {
-        stem
-        for word in words(question)
-        if len(word) > 2 and word not in small_words(language)
-        for stem in stems(word)
-    }
+    question_stems = set[str]()
+    for word in words(question):
+        if len(word) > 2 and word not in small_words(language):
+            question_stems.update(stems(word))
     if not passages or not question_stems:
         return None
+    # The best passage, and the second if it is nearly as good.
     shares = [len(question_stems & set(stems(text))) / len(question_stems) for text in passages]
-    best, *others = sorted(range(len(passages)), key=lambda at: -shares[at])
-    quoted = [best, *(at for at in others[: PASSAGES - 1] if shares[at] >= shares[best] * LEAST)]
-    parts = [_quote_window(passages[at], question_stems, stems) for at in quoted]
-    share = shares[best] if shares[best] >= LEAST else shares[best] * LEAST
-    return Extract("\n".join(parts), parts[0], best, share)
+    order = sorted(range(len(passages)), key=lambda at: -shares[at])
+    best = order[0]
+    text = first = _quote_window(passages[best], question_stems, stems)
+    for second in order[1:2]:
+        if shares[second] >= shares[best] * MIN_SHARE:
+            text += "\n" + _quote_window(passages[second], question_stems, stems)
+    share = shares[best]
+    if share < MIN_SHARE:
+        share *= MIN_SHARE
+    return Extract(text, first, best, share)
 
 
 def _quote_window(text: str, question_stems: set[str], stems: Analyzer) -> str:
@@ -201,15 +210,14 @@ def _quote_window(text: str, question_stems: set[str], stems: Analyzer) -> str:
     places = sentence_spans(text)
     if not places:
         return text
-    first = max(
-        range(len(places)), key=lambda at: (len(question_stems & set(stems(text[slice(*places[at])]))), -at)
-    )
+    shared = [len(question_stems & set(stems(text[start:end]))) for start, end in places]
+    first = shared.index(max(shared))
     start, end = places[first]
     for _, after in places[first + 1 :]:
-        if text.count(" ", start, after) >= WINDOW:
+        if text.count(" ", start, after) >= MAX_QUOTED_WORDS:
             break
         end = after
-    return "\n".join(" ".join(line.split()) for line in text[start:end].split("\n") if line.strip())
+    return collapse_lines(text[start:end])
 
 
 # The embedded reader as a Reader: one answer span per passage, for callers that compare passages.
@@ -228,9 +236,9 @@ class SpanReader:
 
 
 UNKNOWN_ANSWER = "I don't know."
-MEANT = 0.5  # cosine below which an extracted answer matches no option
-REMEMBERED = 0.5  # probability that the memory is right, below which it is ignored
-QUOTED = 0.5  # the same for a quotation in another language
+MIN_OPTION_COSINE = 0.5  # below which an extracted answer matches no option
+MIN_KNOWLEDGE = 0.5  # probability that the memory is right, below which it is ignored
+MIN_QUOTATION = 0.5  # the same for a quotation in another language
 # Kinds of requests whose passages are not read.
 UNREAD = {"what", "choose", "document", "knowledge", "recite", "study", "rewrite"}
 
@@ -271,15 +279,18 @@ class EmbeddedLLM(LLM):
 
 def _extract_answers(requests: Sequence[Request]) -> list[Extract | None]:
     """Extract an answer from each request's passages; None if there is nothing to read."""
-    readable = []
-    for request in requests:
+    answers: list[Extract | None] = [None] * len(requests)
+    rows, questions, headings = [], [], []
+    for row, request in enumerate(requests):
         if not request.knowledge or request.kind in UNREAD:
-            readable.append(False)
-        else:
-            readable.append(request.kind == "need" or bool(request.choices) or _language(request) == "en")
-    chosen = [request for request, reads in zip(requests, readable, strict=True) if reads]
-    extracts = iter(extract_all([(r.question, r.knowledge) for r in chosen], [r.headings for r in chosen]))
-    return [next(extracts) if reads else None for reads in readable]
+            continue
+        if request.kind == "need" or request.choices or _language(request) == "en":
+            rows.append(row)
+            questions.append((request.question, request.knowledge))
+            headings.append(request.headings)
+    for row, answer in zip(rows, extract_all(questions, headings), strict=True):
+        answers[row] = answer
+    return answers
 
 
 def _add_usage(request: Request, reply: Reply) -> Reply:
@@ -291,7 +302,9 @@ def _add_usage(request: Request, reply: Reply) -> Reply:
 
 
 def _language(request: Request) -> str:
-    return language_of(request.question, request.knowledge) if request.knowledge else "en"
+    if not request.knowledge:
+        return "en"
+    return language_of(request.question, request.knowledge)
 
 
 def _reply(request: Request, answer: Extract | None) -> Reply:
@@ -307,8 +320,9 @@ def _reply(request: Request, answer: Extract | None) -> Reply:
                 yes = 1 - 0.5 * answer.probability / answer.threshold
         else:
             yes = 1 - shared().recall(request.question).knows
-        wants_yes = (yes > 0.5) == NEED[request.template].yes_needs
-        return Reply("Yes" if wants_yes else "No", yes)
+        if (yes > 0.5) == NEED[request.template].yes_needs:
+            return Reply("Yes", yes)
+        return Reply("No", yes)
     if request.kind in {"what", "rewrite"}:
         return Reply(request.question)
     if request.kind == "choose":
@@ -325,9 +339,10 @@ def _reply(request: Request, answer: Extract | None) -> Reply:
         raise LLMError("the embedded LLM writes no study material: choose another")
     if request.kind in UNREAD:
         # What the memory knows, prefixed with the question; empty if it knows nothing.
-        question, recollection = request.question, shared().recall(request.question)
-        is_sure = recollection.knows >= REMEMBERED
-        return Reply(f"{question.strip(' ?')}: {recollection.answer}." if is_sure else "")
+        recollection = shared().recall(request.question)
+        if recollection.knows < MIN_KNOWLEDGE:
+            return Reply("")
+        return Reply(f"{request.question.strip(' ?')}: {recollection.answer}.")
     if request.choices:
         return _choose_option(request, answer)
     if request.draft and not request.knowledge:
@@ -340,16 +355,18 @@ def _reply(request: Request, answer: Extract | None) -> Reply:
     if answer is not None and answer.is_sure:
         return Reply(answer.text, confidence=answer.probability, quote=Quote(answer.quote, answer.passage))
     recollection = shared().recall(request.question)
-    if recollection.knows >= REMEMBERED:
+    if recollection.knows >= MIN_KNOWLEDGE:
         return Reply(recollection.answer, confidence=recollection.knows)
     return _reply_unknown(recollection.knows, answer)
 
 
 def _reply_unknown(knows: float, answer: Extract | None) -> Reply:
     """Reply "I don't know", with the nearest quotation."""
-    quote = None if answer is None else Quote(answer.quote, answer.passage)
-    likeliest = max(knows, 0.0 if answer is None else answer.probability)
-    return Reply(UNKNOWN_ANSWER, confidence=1 - likeliest, known=False, quote=quote)
+    unknown = Reply(UNKNOWN_ANSWER, confidence=1 - knows, known=False)
+    if answer is None:
+        return unknown
+    confidence = 1 - max(knows, answer.probability)
+    return replace(unknown, confidence=confidence, quote=Quote(answer.quote, answer.passage))
 
 
 def _reply_with_quotation(request: Request, language: str) -> Reply:
@@ -362,7 +379,7 @@ def _reply_with_quotation(request: Request, language: str) -> Reply:
     if quotation is None:
         return Reply(UNKNOWN_ANSWER, known=False, remark=remark)
     quoted = Quote(quotation.quote, quotation.passage)
-    if quotation.probability >= QUOTED:
+    if quotation.probability >= MIN_QUOTATION:
         return Reply(quotation.text, quote=quoted, remark=remark)
     return Reply(UNKNOWN_ANSWER, known=False, quote=quoted, remark=remark)
 
@@ -375,7 +392,7 @@ def _choose_option(request: Request, answer: Extract | None) -> Reply:
             quote = Quote(answer.quote, answer.passage)
             return Reply(letter, confidence=answer.probability, choice=letter, quote=quote)
     recollection = shared().recall(request.question)
-    if recollection.knows >= REMEMBERED:
+    if recollection.knows >= MIN_KNOWLEDGE:
         letter = named_option(recollection.answer, request.choices)
         if not letter:
             # The option with the highest likelihood in the memory.
@@ -396,4 +413,6 @@ def _match_option(answer: Extract, choices: Sequence[Choice]) -> str | None:
     answer_vector, *described = minilm.embed([answer.text, *(choice.description for choice in choices)])
     scores = np.stack(described) @ answer_vector
     best = int(np.argmax(scores))
-    return choices[best].name if scores[best] >= MEANT else None
+    if scores[best] < MIN_OPTION_COSINE:
+        return None
+    return choices[best].name

@@ -43,7 +43,9 @@ class PromptTokens:
     def longest(self) -> int | None:
         """Return the tokenizer's longest input; None: no limit."""
         longest = int(self.tokenizer.model_max_length)
-        return None if longest > NO_LIMIT else longest
+        if longest > NO_LIMIT:
+            return None
+        return longest
 
     def text(self, request: Request) -> str:
         """Return the prompt; only the template may contain control tokens."""
@@ -51,10 +53,10 @@ class PromptTokens:
             return without_control(unified_qa(request), self._control)
         if not self.templated:
             return without_control(render(request), self._control)
-        turns = [
-            {"role": turn["role"], "content": without_control(turn["content"], self._control)}
-            for turn in messages(request)
-        ]
+        turns = []
+        for turn in messages(request):
+            content = without_control(turn["content"], self._control)
+            turns.append({"role": turn["role"], "content": content})
         return str(self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
 
     def encoded(self, request: Request, reply: str = "") -> list[int]:
@@ -84,7 +86,9 @@ class PromptTokens:
         UnifiedQA's form, its text and the end of the text."""
         targets = []
         for option in request.choices:
-            text = option.description.lower() if self.unified_qa else option.name
+            text = option.name
+            if self.unified_qa:
+                text = option.description.lower()
             encoded = self.tokenizer(text_target=text, add_special_tokens=self.unified_qa)
             targets.append(list(encoded.input_ids))
         return targets
@@ -216,19 +220,27 @@ def generate(
         )
     if ends is None:
         end = model.generation_config.eos_token_id
-        ends = set(end) if isinstance(end, list) else {end}
-    # Cut each row after its end token.
-    new = out.sequences[:, 1 if reads_first else ids.shape[1] :].tolist()
-    scores = torch.stack(out.logits, 1) if logits else None
+        if not isinstance(end, list):
+            end = [end]
+        ends = set(end)
+    # Cut each row after its end token. The sequences begin with the prompt; those of an encoder-decoder with a start
+    # token.
+    start = ids.shape[1]
+    if reads_first:
+        start = 1
     continuations = []
-    for i, row in enumerate(new):
+    for i, row in enumerate(out.sequences[:, start:].tolist()):
         length = 0
         for token in row:
             length += 1
             if token in ends:
                 break
-        own = None if scores is None else scores[i, :length]
-        continuations.append(Continuation(row[:length], own))
+        continuation = Continuation(row[:length])
+        if logits:
+            continuation = replace(
+                continuation, logits=torch.stack([step[i] for step in out.logits[:length]])
+            )
+        continuations.append(continuation)
     return continuations
 
 
@@ -242,7 +254,9 @@ def padded_rows(
     ids = torch.full((len(rows), width), padding)
     mask = torch.zeros((len(rows), width), dtype=torch.long)
     for i, row in enumerate(rows):
-        place = slice(width - len(row), width) if left else slice(0, len(row))
+        place = slice(0, len(row))
+        if left:
+            place = slice(width - len(row), width)
         ids[i, place], mask[i, place] = torch.tensor(row), 1
     return ids, mask
 
@@ -323,7 +337,9 @@ def seq2seq_scores(model: Any, row: Tokens, targets: Sequence[Tokens], mean: boo
     scores = []
     for i, target in enumerate(targets):
         score = _sum(logits[i], target)
-        scores.append(score / len(target) if mean else score)
+        if mean:
+            score /= len(target)
+        scores.append(score)
     return scores
 
 

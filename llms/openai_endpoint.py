@@ -74,9 +74,10 @@ def failure(where: str, model: str, error: Exception) -> LLMError:
     if isinstance(error, openai.RateLimitError):
         return LLMError(f"{where} accepts no more requests at present: wait and try again ({reason})")
     if isinstance(error, openai.APIStatusError):
-        refused = error.status_code in OF_THE_REQUEST
-        kind = RequestRefused if refused else LLMError
-        return kind(f"{where} failed with status {error.status_code}: {reason}")
+        message = f"{where} failed with status {error.status_code}: {reason}"
+        if error.status_code in OF_THE_REQUEST:
+            return RequestRefused(message)
+        return LLMError(message)
     return LLMError(
         f"{where} sent a reply that can't be read: is this an OpenAI-compatible URL (…/v1)? ({reason})"
     )
@@ -129,9 +130,10 @@ class Chat:
     def places(self, choice: Any) -> list[tuple[float, Tokens]]:
         """Return for each place the log-probability of the token there, and (token, log-probability) of the most likely
         ones; empty if the server gives none."""
-        content = choice.logprobs.content if choice.logprobs else None
-        places = []
-        for place in content or ():
+        places: list[tuple[float, Tokens]] = []
+        if not choice.logprobs:
+            return places
+        for place in choice.logprobs.content or ():
             likeliest = [(top.token, top.logprob) for top in place.top_logprobs]
             places.append((place.logprob, likeliest))
         return places
@@ -141,7 +143,7 @@ class Completions(Chat):
     """`POST /completions`, whose prompt is `prompts.render`."""
 
     STOP = ("\n\n", "\nQuestion:")  # where the next example would begin
-    MOST_TOP = 5  # likeliest tokens that servers give
+    MAX_TOP_TOKENS = 5  # that servers give
 
     def create(self, client: "OpenAI", model: str, request: Request, parameters: dict[str, Any]) -> Any:
         return client.completions.create(
@@ -155,7 +157,7 @@ class Completions(Chat):
         return render(request)
 
     def logprob_parameters(self, top: int) -> dict[str, Any]:
-        return {"logprobs": min(top, self.MOST_TOP)}
+        return {"logprobs": min(top, self.MAX_TOP_TOKENS)}
 
     def reply_text(self, choice: Any, request: Request) -> str | None:
         return "".join(self.pieces([choice.text], request))
@@ -165,23 +167,24 @@ class Completions(Chat):
 
     def pieces(self, pieces: Iterable[str], request: Request) -> Iterator[str]:
         """Yield the first line; of a grounded answer, which may be a list, all lines up to the first blank one."""
-        return iter(pieces) if is_grounded(request) else first_line(pieces)
+        if is_grounded(request):
+            return iter(pieces)
+        return first_line(pieces)
 
     def places(self, choice: Any) -> list[tuple[float, Tokens]]:
         scores = choice.logprobs
         if not scores or not scores.token_logprobs:
             return []
-        tops = scores.top_logprobs or [{} for _ in scores.token_logprobs]
-        return [
-            (own or 0.0, list((top or {}).items()))
-            for own, top in zip(scores.token_logprobs, tops, strict=False)
-        ]
+        places: list[tuple[float, Tokens]] = []
+        tops = scores.top_logprobs or [None] * len(scores.token_logprobs)
+        for own, top in zip(scores.token_logprobs, tops, strict=False):
+            places.append((own or 0.0, list((top or {}).items())))
+        return places
 
 
 TOP_TOKENS = 5
 OPTION_TOKENS = 20  # likeliest first tokens, among them the letters of the options
-NEED_TOKENS = 4
-WORDS = {"what": 48, "choose": 48, "study": 1024, "rewrite": MAX_REWRITTEN_TOKENS}
+MAX_TOKENS = {"need": 4, "what": 48, "choose": 48, "study": 1024, "rewrite": MAX_REWRITTEN_TOKENS}
 THINKING_TOKENS = 2048
 # Tokens are guessed, rather too many: three bytes each, and a few for a message's frame.
 BYTES_A_TOKEN = 3
@@ -234,7 +237,9 @@ class OpenAIEndpoint(LLM):
         self._client = connected(url, key, timeout, retries, on_event)
         self._refused: set[str] = set()
         self._context = window  # tokens that the model reads and writes, as far as known
-        self.window = None if window is None else self._room(window)
+        self.window = None
+        if window is not None:
+            self.window = self._room(window)
         self.announcement = f"LLM: {model} at {self._where}; questions and knowledge are sent there"
 
     @property
@@ -270,10 +275,10 @@ class OpenAIEndpoint(LLM):
                 return reply
             letter, shares = option
             return replace(reply, choice=letter, confidence=max(shares), shares=shares)
-        need = request.kind == "need"
-        tokens = NEED_TOKENS if need else WORDS.get(request.kind, self.max_tokens)
-        has_scores = need or request.kind == "answer"
-        extra = self._form.logprob_parameters(TOP_TOKENS) if has_scores else {}
+        tokens = MAX_TOKENS.get(request.kind, self.max_tokens)
+        extra: dict[str, Any] = {}
+        if request.kind in ("need", "answer"):
+            extra = self._form.logprob_parameters(TOP_TOKENS)
         answer = self._complete(request, tokens, extra)
         text, used = self._text(answer, request), _usage(answer)
         cut = getattr(answer.choices[0], "finish_reason", None) == "length"  # at the limit of tokens
@@ -281,11 +286,13 @@ class OpenAIEndpoint(LLM):
             # A reasoning model was cut off in its thoughts.
             answer = self._complete(request, tokens + THINKING_TOKENS, extra)
             text, used, cut = self._text(answer, request), _usage(answer), False
-        if not need:
+        if request.kind != "need":
             scores = _token_scores(self._places(answer))
             return Reply(text, None, *used, cut=cut, tokens=scores or None)
         yes = from_probabilities(self._first_tokens(answer))
-        return Reply(text, NEED[request.template].needed(from_text(text) if yes is None else yes), *used)
+        if yes is None:
+            yes = from_text(text)
+        return Reply(text, NEED[request.template].needed(yes), *used)
 
     def stream(self, request: Request) -> Iterator[str | Reply]:
         """Yield the answer as it arrives; an endpoint that can't stream is asked for the whole."""
@@ -301,7 +308,8 @@ class OpenAIEndpoint(LLM):
         def arriving() -> Iterator[str]:
             nonlocal used, ended, cut
             for chunk in self._complete(request, self.max_tokens, parameters):
-                used = _usage(chunk) if chunk.usage else used
+                if chunk.usage:
+                    used = _usage(chunk)
                 for choice in chunk.choices[:1]:
                     ended = ended or choice.finish_reason is not None
                     cut = cut or choice.finish_reason == "length"
@@ -310,10 +318,11 @@ class OpenAIEndpoint(LLM):
 
         try:
             for piece in self._form.pieces(spoken_pieces(arriving()), request):
-                visible = piece if text else piece.lstrip()
-                text += visible
-                if visible:
-                    yield visible
+                if not text:
+                    piece = piece.lstrip()
+                text += piece
+                if piece:
+                    yield piece
         except (
             openai.OpenAIError,
             httpx.HTTPError,
@@ -344,26 +353,30 @@ class OpenAIEndpoint(LLM):
                 parameters["max_completion_tokens"] = self._shortened(tokens + THINKING_TOKENS)
             if "logprobs" in self._refused:
                 parameters.pop("top_logprobs", None)
-            parameters = {name: value for name, value in parameters.items() if name not in self._refused}
+            for name in self._refused:
+                parameters.pop(name, None)
             try:
                 return self._form.create(self._client, self.model, request, parameters)
             except openai.BadRequestError as error:
                 reason = str(error).lower()
                 if TOO_LONG.search(reason):
                     # The size of the model's context, if the refusal names it.
+                    limit = parameters.get("max_tokens") or parameters["max_completion_tokens"]
+                    window = sent = self.count(request)
                     match = CONTEXT.search(reason)
-                    context = int(match[1].replace(",", "")) if match else None
-                    self._context = context or self._context
-                    if context and context < int(
-                        parameters.get("max_tokens") or parameters["max_completion_tokens"]
-                    ):
-                        self.window = self._room(context)
+                    context = int(match[1].replace(",", "")) if match else 0
+                    if context:
+                        self._context = context
+                        window = self._room(context)
+                    if 0 < context < int(limit):
+                        self.window = window
                         continue
                     # If a prompt that should fit did not, our count was too low.
-                    sent = self.count(request)
-                    stated = self._room(context) if context else sent
-                    window = stated if self.window is None else min(stated, self.window)
-                    self.window = window if window < sent else sent * 3 // 4
+                    if self.window is not None:
+                        window = min(window, self.window)
+                    if window >= sent:
+                        window = sent * 3 // 4
+                    self.window = window
                     raise failure(self._where, self.model, error) from error
                 refused = refused_parameter(str(error), parameters)
                 if refused is None:
@@ -383,7 +396,9 @@ class OpenAIEndpoint(LLM):
 
     def _shortened(self, tokens: int) -> int:
         """Limit a reply to half of the context: the prompt has the other half (_room)."""
-        return tokens if self._context is None else min(tokens, self._context // 2)
+        if self._context is None:
+            return tokens
+        return min(tokens, self._context // 2)
 
     def _room(self, context: int) -> int:
         return max(context - self.max_tokens, context // 2)
@@ -396,7 +411,7 @@ class OpenAIEndpoint(LLM):
             raise LLMError(
                 f"{self._where} sent no completion for {self.model!r}: is this an OpenAI-compatible URL (…/v1)?"
             ) from None
-        return without_thoughts(str(text)).strip() if text else ""
+        return without_thoughts(str(text or "")).strip()
 
     def _places(self, answer: Any) -> list[tuple[float, Tokens]]:
         """See Chat; empty if the server gives none."""
@@ -408,7 +423,9 @@ class OpenAIEndpoint(LLM):
     def _first_tokens(self, answer: Any) -> Tokens:
         """Return (token, log-probability) of the first position; empty if the server gives none."""
         places = self._places(answer)
-        return places[0][1] if places else []
+        if not places:
+            return []
+        return places[0][1]
 
 
 def completions(model: str, **options: Any) -> OpenAIEndpoint:
@@ -417,11 +434,16 @@ def completions(model: str, **options: Any) -> OpenAIEndpoint:
 
 
 def _token_scores(places: Iterable[tuple[float, Tokens]]) -> tuple[TokenScores, ...]:
-    return tuple(from_top(own, [value for _, value in top]) for own, top in places)
+    scores = []
+    for own, top in places:
+        scores.append(from_top(own, [value for _, value in top]))
+    return tuple(scores)
 
 
 def _usage(answer: Any) -> tuple[int | None, int | None]:
     """Return the tokens read and written, if the server tells."""
     used = getattr(answer, "usage", None)
     read, wrote = getattr(used, "prompt_tokens", None), getattr(used, "completion_tokens", None)
-    return (read, wrote) if isinstance(read, int) and isinstance(wrote, int) else (None, None)
+    if isinstance(read, int) and isinstance(wrote, int):
+        return read, wrote
+    return None, None

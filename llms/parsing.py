@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 # information is needed" and keeps the reply's text for the trace.
 
 FIRST_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
-LEAST_MASS = 0.05
+MIN_MASS = 0.05
 
 
 def from_probabilities(tokens: Iterable[tuple[str, float]]) -> float | None:
     """Return P(yes) in [0, 1] from (token, log-probability) pairs of the first position.
 
     Tokens that read yes or no, whatever their case, blanks and punctuation, are summed and normalised. None if together
-    they have less than LEAST_MASS: then the model says something else.
+    they have less than MIN_MASS: then the model says something else.
     """
     mass = {"yes": 0.0, "no": 0.0}
     for token, log_probability in tokens:
@@ -38,13 +38,17 @@ def from_probabilities(tokens: Iterable[tuple[str, float]]) -> float | None:
         if word in mass:
             mass[word] += math.exp(min(log_probability, 0.0))
     total = mass["yes"] + mass["no"]
-    return mass["yes"] / total if total >= LEAST_MASS else None
+    if total < MIN_MASS:
+        return None
+    return mass["yes"] / total
 
 
 def from_text(reply: str) -> float | None:
     """Return 1 if the first word is yes, 0 if it is no, None otherwise."""
     match = FIRST_WORD.search(reply)
-    return {"yes": 1.0, "no": 0.0}.get(match.group().lower()) if match else None
+    if match is None:
+        return None
+    return {"yes": 1.0, "no": 0.0}.get(match[0].lower())
 
 
 MARKUP = re.compile(r"\*|\\boxed|\\text")
@@ -75,16 +79,19 @@ def named_option(reply: str, choices: Sequence[Choice]) -> str | None:
 def _bare_letter(text: str, choices: Sequence[Choice]) -> str | None:
     """Match a letter and nothing else: "B", "b)", "(B)."."""
     bare = text.strip(" \t\n()[]{}.,:;'\"").casefold()
-    return _only(c.name for c in choices if c.name.casefold() == bare)
+    return _only([choice.name for choice in choices if choice.name.casefold() == bare])
 
 
 def _whole_option(text: str, choices: Sequence[Choice]) -> str | None:
     """Match an option's whole text; if two differ in signs alone ("5", "-5"), signs decide."""
-    same = [c.name for c in choices if c.description.strip().casefold() == text.casefold()]
     reply_words = words(text)
-    return _only(same) or _only(
-        c.name for c in choices if reply_words and words(c.description) == reply_words
-    )
+    same, alike = [], []
+    for choice in choices:
+        if choice.description.strip().casefold() == text.casefold():
+            same.append(choice.name)
+        if reply_words and words(choice.description) == reply_words:
+            alike.append(choice.name)
+    return _only(same) or _only(alike)
 
 
 def _leading_letter(text: str, choices: Sequence[Choice]) -> str | None:
@@ -113,7 +120,11 @@ def _stated_letter(text: str, choices: Sequence[Choice]) -> str | None:
 
 def _bracketed_letter(text: str, choices: Sequence[Choice]) -> str | None:
     """Match the only bracketed letter."""
-    return _only(c.name for c in choices if re.search(rf"[({{]\s*{re.escape(c.name)}\s*[)}}]", text))
+    bracketed = []
+    for choice in choices:
+        if re.search(rf"[({{]\s*{re.escape(choice.name)}\s*[)}}]", text):
+            bracketed.append(choice.name)
+    return _only(bracketed)
 
 
 def _mentioned_option(text: str, choices: Sequence[Choice]) -> str | None:
@@ -136,17 +147,21 @@ def _part_of_option(text: str, choices: Sequence[Choice]) -> str | None:
     """Match the only option that contains the whole reply: "Wyden" for "Ron Wyden"."""
     if not any(len(word) > 1 or word.isdigit() for word in words(text)):
         return None
-    return _only(c.name for c in choices if spaced_words(text) in spaced_words(c.description))
+    phrase = spaced_words(text)
+    return _only([choice.name for choice in choices if phrase in spaced_words(choice.description)])
 
 
-def _only(names: Iterable[str]) -> str | None:
-    candidates = list(names)
-    return candidates[0] if len(candidates) == 1 else None
+def _only(names: Sequence[str]) -> str | None:
+    if len(names) != 1:
+        return None
+    return names[0]
 
 
 # The option that an endpoint's reply chooses, by the probabilities of its first token, if these are about letters.
 
-SURE_MASS = 0.5  # of the probability, at and above which the first token is a letter, whatever the text says
+MIN_SURE_MASS = (
+    0.5  # of the probability, at and above which the first token is a letter, whatever the text says
+)
 
 
 def option_from_tokens(
@@ -157,14 +172,14 @@ def option_from_tokens(
     None if the first token is more likely no letter, and the text names an option or the letters have almost no
     probability: then the text decides. `tokens`: (token, log-probability) of the most likely first tokens.
     """
-    mass = dict.fromkeys((choice.name for choice in choices), 0.0)
+    mass = {choice.name: 0.0 for choice in choices}
     letters = {name.casefold(): name for name in mass}
     for token, log_probability in tokens:
         name = letters.get(re.sub(r"[\W_]+", "", token).casefold())
         if name is not None:
             mass[name] += math.exp(min(log_probability, 0.0))
     total = sum(mass.values())
-    if total < LEAST_MASS or (total < SURE_MASS and named_option(text, choices) is not None):
+    if total < MIN_MASS or (total < MIN_SURE_MASS and named_option(text, choices) is not None):
         return None
     letter = max(mass, key=mass.__getitem__)
     return letter, tuple(mass[choice.name] / total for choice in choices)
@@ -192,7 +207,9 @@ def spoken_pieces(pieces: Iterable[str]) -> Iterator[str]:
         start = opening_text.lstrip()
         if any(opening.startswith(start) for opening in OPENINGS):
             continue  # it may still become one
-        rest = without_thoughts(opening_text) if start.startswith(OPENINGS) else opening_text
+        rest = opening_text
+        if start.startswith(OPENINGS):
+            rest = without_thoughts(opening_text)
         if rest:
             begun = True
             yield rest
@@ -276,8 +293,13 @@ def from_top(chosen: float, top: Iterable[float]) -> TokenScores:
     if not masses:
         masses = [math.exp(min(chosen, 0.0))]
     rest = max(1 - sum(masses), 0.0)
-    second = masses[1] if len(masses) > 1 else rest
-    entropy = -sum(p * math.log(p) for p in [*masses, rest] if p > 0)
+    second = rest
+    if len(masses) > 1:
+        second = masses[1]
+    entropy = 0.0
+    for mass in (*masses, rest):
+        if mass > 0:
+            entropy -= mass * math.log(mass)
     return TokenScores(min(chosen, 0.0), max(masses[0] - second, 0.0), entropy)
 
 
@@ -289,10 +311,11 @@ def from_logits(logits: "npt.ArrayLike", tokens: Sequence[int]) -> tuple[TokenSc
     mass = np.exp(logs)
     second, first = np.partition(mass, -2, axis=-1)[:, -2:].T
     entropies = -np.sum(mass * np.where(mass > 0, logs, 0.0), axis=-1)
-    return tuple(
-        TokenScores(min(float(logs[i, token]), 0.0), float(first[i] - second[i]), float(entropies[i]))
-        for i, token in enumerate(tokens)
-    )
+    scores = []
+    for i, token in enumerate(tokens):
+        log_probability = min(float(logs[i, token]), 0.0)
+        scores.append(TokenScores(log_probability, float(first[i] - second[i]), float(entropies[i])))
+    return tuple(scores)
 
 
 # Streamed pieces on one line: all lines of a chat model, the first line of any other.
@@ -303,7 +326,8 @@ def on_one_line(pieces: Iterable[str]) -> Iterator[str]:
     begun = False
     for piece in pieces:
         text = piece.replace("\n", " ")
-        text = text if begun else text.lstrip()
+        if not begun:
+            text = text.lstrip()
         begun = begun or bool(text)
         yield text
 
@@ -312,7 +336,9 @@ def first_line(pieces: Iterable[str]) -> Iterator[str]:
     """Yield the pieces up to the end of the first non-blank line; the rest is consumed and dropped."""
     begun = ended = False
     for piece in pieces:
-        text = piece if begun else piece.lstrip()
+        text = piece
+        if not begun:
+            text = text.lstrip()
         begun = begun or bool(text)
         if not ended:
             line, end, _ = text.partition("\n")

@@ -42,14 +42,19 @@ class Wording:
 
     def needed(self, yes: float | None) -> float | None:
         """Return the probability that more is needed, given that of a yes."""
-        return yes if yes is None or self.yes_needs else 1 - yes
+        if yes is None or self.yes_needs:
+            return yes
+        return 1 - yes
 
     def demonstrated(self, reply: str) -> str:
         """Convert an example's reply, whose yes means that more is needed, to a reply to this wording."""
         needs = from_text(reply)
         if self.replies is None or needs is None:
             return reply
-        return self.replies[0] if needs else self.replies[1]
+        positive, negative = self.replies
+        if needs:
+            return positive
+        return negative
 
 
 # What is said, with the reasons: prompts.toml.
@@ -78,9 +83,10 @@ def load(path: Path | str | None = None) -> tuple[Example, ...]:
 
     None: the built-in ones. Raises UsageError, which names the file, the line and what is wrong with it.
     """
-    path = BUILT_IN if path is None else Path(path)
+    if path is None:
+        path = BUILT_IN
     examples = []
-    for where, row in read_rows(path, "examples"):
+    for where, row in read_rows(Path(path), "examples"):
         try:
             example = build(Example, row)
         except TypeError as error:
@@ -118,26 +124,35 @@ def render(request: Request) -> str:
     A reply follows on the same line if the prompt ends with a colon, as "Answer:" does, else on the next line, as in
     the paper's tables 10 and 11; the text then ends with a line break.
     """
+    parts = []
     if is_grounded(request):
-        turns = messages(request)
-        return "\n\n".join([*(turn["content"] for turn in turns), PAPER["answer"]])
-    shown = [_spoken([(_prompt(request, e), _example_reply(request, e))]) for e in request.shots]
-    task = PAPER["knowledge"] + (" Examples:" if shown else "")
-    ahead = [task] if request.kind == "knowledge" else []
-    return "\n\n".join([*ahead, *shown, _spoken(_exchanges(request))])
+        parts += [message["content"] for message in messages(request)]
+        return "\n\n".join([*parts, PAPER["answer"]])
+    if request.kind == "knowledge" and request.shots:
+        parts.append(f"{PAPER['knowledge']} Examples:")
+    elif request.kind == "knowledge":
+        parts.append(PAPER["knowledge"])
+    for example in request.shots:
+        parts.append(_spoken([(_prompt(request, example), _example_reply(request, example))]))
+    return "\n\n".join([*parts, _spoken(_exchanges(request))])
 
 
 def messages(request: Request) -> list[Message]:
     """Render the request as a chat: the task, each example as a turn, then the transcript so far, turn by turn."""
-    task = SYSTEM[request.kind]
-    exchanges = [(_prompt(request, e), _example_reply(request, e)) for e in request.shots]
+    exchanges: list[tuple[str, str]] = []
     if is_grounded(request):
-        task = GROUNDED["system" if request.knowledge else "system_alone"]
-        exchanges = [(grounded(_line(e.question), e.knowledge), e.reply) for e in request.shots]
+        task = GROUNDED["system"]
+        if not request.knowledge:
+            task = GROUNDED["system_alone"]
+        for example in request.shots:
+            exchanges.append((grounded(_line(example.question), example.knowledge), example.reply))
         exchanges.append((grounded(_line(request.question), request.knowledge, request.headings), ""))
     else:
+        task = SYSTEM[request.kind]
         if request.kind == "answer" and request.choices:
             task = f"{SYSTEM['answer'].partition(' Reply')[0]} {PAPER['letter']}"
+        for example in request.shots:
+            exchanges.append((_prompt(request, example), _example_reply(request, example)))
         exchanges += _exchanges(request)
     turns: list[Message] = [{"role": "system", "content": task}]
     for prompt, replied in exchanges[:-1]:
@@ -166,11 +181,13 @@ def numbered(knowledge: Sequence[str], headings: Sequence[str] = ()) -> str:
     """Return the documents with their numbers, from [1]; see `grounded`."""
     documents = []
     for number, text in enumerate(knowledge, 1):
-        heading = headings[number - 1] if headings else ""
-        body = text.removeprefix(f"{heading}: ") if heading else text
-        lines = "\n".join(line.rstrip() for line in without_control(body).splitlines() if line.strip())
-        quoted = FRAME.sub("> ", lines)
-        documents.append(f"[{number}] {_line(heading)}\n{quoted}" if heading else f"[{number}] {quoted}")
+        opening = f"[{number}] "
+        if headings and headings[number - 1]:
+            heading = headings[number - 1]
+            text = text.removeprefix(f"{heading}: ")
+            opening += f"{_line(heading)}\n"
+        lines = [line.rstrip() for line in without_control(text).splitlines() if line.strip()]
+        documents.append(opening + FRAME.sub("> ", "\n".join(lines)))
     return "\n\n".join(documents)
 
 
@@ -178,9 +195,11 @@ def _spoken(exchanges: Sequence[tuple[str, str]]) -> str:
     """Join prompts and replies to one text, up to where the last reply, if it is empty, would begin."""
     texts = []
     for prompt, reply in exchanges:
-        gap = "" if prompt.endswith("\n") else "\n"
-        if prompt.endswith(":"):
-            gap = " " if reply else ""
+        gap = "\n"
+        if prompt.endswith("\n") or (prompt.endswith(":") and not reply):
+            gap = ""
+        elif prompt.endswith(":"):
+            gap = " "
         texts.append(f"{prompt}{gap}{reply}")
     return "\n".join(texts)
 
@@ -211,9 +230,9 @@ def unified_qa(request: Request) -> str:
     if request.kind != "answer":
         parts = _prompt(request).splitlines()
     else:
-        options = " ".join(f"({_line(c.name)}) {_line(c.description)}" for c in request.choices)
-        parts = [_line(request.question), options, " ".join(map(_line, request.knowledge))]
-    return r" \n ".join(part for part in parts if part).lower()
+        options = [f"({_line(option.name)}) {_line(option.description)}" for option in request.choices]
+        parts = [_line(request.question), " ".join(options), " ".join(map(_line, request.knowledge))]
+    return r" \n ".join(filter(None, parts)).lower()
 
 
 def _example_reply(request: Request, example: Example) -> str:
@@ -225,7 +244,9 @@ def _example_reply(request: Request, example: Example) -> str:
 
 def _reply(kind: Kind, reply: str, template: int) -> str:
     """Return the reply on one line; reversed for a wording whose yes means the opposite."""
-    return _line(NEED[template].demonstrated(reply) if kind == "need" else reply)
+    if kind == "need":
+        reply = NEED[template].demonstrated(reply)
+    return _line(reply)
 
 
 def _prompt(request: Request, example: Example | None = None) -> str:
@@ -236,7 +257,8 @@ def _prompt(request: Request, example: Example | None = None) -> str:
         if request.kind != "choose":
             options = example.choices
     if request.kind == "study":
-        return "\n".join([*(f"Text: {_line(text)}" for text in knowledge), STUDY[question]])
+        texts = [f"Text: {_line(text)}" for text in knowledge]
+        return "\n".join([*texts, STUDY[question]])
     if request.kind == "rewrite":
         spoken = "\n".join(map(_line, reversed(knowledge)))
         return f"{spoken}\n\nNext question: {_line(question)}\n\n{REWRITE['ask']}"
@@ -250,7 +272,9 @@ def _prompt(request: Request, example: Example | None = None) -> str:
 
 
 def _knowledge(texts: Sequence[str]) -> list[str]:
-    return [f"Knowledge: {' '.join(map(_line, texts))}"] if texts else []
+    if not texts:
+        return []
+    return [f"Knowledge: {' '.join(map(_line, texts))}"]
 
 
 def _question(question: str, options: Sequence[Choice]) -> list[str]:
@@ -260,7 +284,9 @@ def _question(question: str, options: Sequence[Choice]) -> list[str]:
 
 def _options(request: Request) -> tuple[Choice, ...]:
     """Return the question's options; the choices of a `choose` request are cards."""
-    return () if request.kind == "choose" else request.choices
+    if request.kind == "choose":
+        return ()
+    return request.choices
 
 
 def _ask(kind: Kind, template: int, cards: Sequence[Choice]) -> str:
@@ -274,7 +300,9 @@ def _ask(kind: Kind, template: int, cards: Sequence[Choice]) -> str:
     sources = []
     for card in cards:
         name, description = _line(card.name), _line(card.description)
-        sources.append(name if description == name else f"{name} ({description.translate(BRACKETS)})")
+        if description != name:
+            name = f"{name} ({description.translate(BRACKETS)})"
+        sources.append(name)
     return f"{PAPER['choose']} {', '.join(sources)}."
 
 

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     import torch
 
 TOP_TOKENS = 50
-NEED_TOKENS = 4
-STUDY_TOKENS = 1024
+MAX_NEED_TOKENS = 4
+MAX_STUDY_TOKENS = 1024
 GPU_BATCH = 8  # prompts at a time on a GPU, unless --concurrency says otherwise
 
 
@@ -69,22 +69,28 @@ class LocalLLM(LLM):
         # Load the model onto the GPU, if there is one.
         with loading(f"the model {model!r}"):
             config = AutoConfig.from_pretrained(model, trust_remote_code=False)
-            factory = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
             tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
-            loaded: Any = factory.from_pretrained(model, dtype="auto", trust_remote_code=False)
-        self.model = loaded.eval().to("cuda" if torch.cuda.is_available() else "cpu")
-        named = "unifiedqa" in model.lower()
+            factory: Any = AutoModelForCausalLM
+            if config.is_encoder_decoder:
+                factory = AutoModelForSeq2SeqLM
+            loaded = factory.from_pretrained(model, dtype="auto", trust_remote_code=False)
+        self.concurrency, device = 1, "cpu"
+        if torch.cuda.is_available():
+            self.concurrency, device = GPU_BATCH, "cuda"
+        self.model = loaded.eval().to(device)
+        if unified_qa is None:
+            unified_qa = "unifiedqa" in model.lower()
         self.prompts = PromptTokens(
-            tokenizer,
-            seq2seq=bool(self.model.config.is_encoder_decoder),
-            unified_qa=named if unified_qa is None else unified_qa,
+            tokenizer, seq2seq=bool(self.model.config.is_encoder_decoder), unified_qa=unified_qa
         )
         self._prefix = SharedPrefix(self.model)
-        self.concurrency = GPU_BATCH if self.model.device.type == "cuda" else 1
+        # The longest prompt, in tokens.
+        self.window = None
         positions = getattr(self.model.config, "max_position_embeddings", None)
-        self.window = positions - self.max_tokens if positions else None
         if self.prompts.seq2seq:
             self.window = self.prompts.longest
+        elif positions:
+            self.window = positions - self.max_tokens
         self.announcement = f"LLM: {self.name}, a local transformers model"
 
     def count(self, request: Request) -> int:
@@ -128,7 +134,8 @@ class LocalLLM(LLM):
         for name, members in groups.items():
             numbers, batch, rows = zip(*members, strict=True)
             outcomes.update(zip(numbers, answers.get(name, self._generate_texts)(batch, rows), strict=True))
-        yield from (outcomes[i] for i in range(len(requests)))
+        for i in range(len(requests)):
+            yield outcomes[i]
 
     def stream(self, request: Request) -> Iterator[str | Reply]:
         """Yield the answer as it is generated, in a thread of its own."""
@@ -148,46 +155,48 @@ class LocalLLM(LLM):
         thread = Thread(target=run, daemon=True)
         thread.start()
         pieces: Iterator[str] = spoken_pieces(streamer)
-        if not is_grounded(request):
-            pieces = first_line(pieces) if self.prompts.continued else on_one_line(pieces)
-        yield from (piece for piece in pieces if piece)
+        if not is_grounded(request) and self.prompts.continued:
+            pieces = first_line(pieces)
+        elif not is_grounded(request):
+            pieces = on_one_line(pieces)
+        yield from filter(None, pieces)
         thread.join()
         if isinstance(ended[0], Exception):
             raise ended[0]
         yield self._reply(row, ended[0].tokens, request)
 
     def _generate_texts(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
-        new = self._generate(requests, rows, self.max_tokens)
-        return [
-            self._reply(row, continuation.tokens, request)
-            for request, row, continuation in zip(requests, rows, new, strict=True)
-        ]
+        replies = []
+        continuations = self._generate(requests, rows, self.max_tokens)
+        for request, row, continuation in zip(requests, rows, continuations, strict=True):
+            replies.append(self._reply(row, continuation.tokens, request))
+        return replies
 
     def _generate_studies(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
         """Generate long replies of several lines, as far as the model's positions allow."""
-        left = STUDY_TOKENS
+        left = MAX_STUDY_TOKENS
         if self.window is not None and not self.prompts.seq2seq:
             left = min(left, self.window + self.max_tokens - max(map(len, rows)))
-        new = self._generate(requests, rows, left)
-        return [
-            replace(self._reply(row, continuation.tokens, request), cut=len(continuation.tokens) == left)
-            for request, row, continuation in zip(requests, rows, new, strict=True)
-        ]
+        replies = []
+        continuations = self._generate(requests, rows, left)
+        for request, row, continuation in zip(requests, rows, continuations, strict=True):
+            reply = self._reply(row, continuation.tokens, request)
+            replies.append(replace(reply, cut=len(continuation.tokens) == left))
+        return replies
 
     def _read_needs(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
         """Return yes or no by the probabilities of the first token, else by the text."""
         replies = []
-        new = self._generate(requests, rows, NEED_TOKENS, logits=True)
+        new = self._generate(requests, rows, MAX_NEED_TOKENS, logits=True)
         for request, row, continuation in zip(requests, rows, new, strict=True):
             reply = self._reply(row, continuation.tokens, request)
             assert continuation.logits is not None
             first = continuation.logits[0]
             values, tokens = first.float().log_softmax(-1).topk(min(TOP_TOKENS, len(first)))
-            top = zip(tokens.tolist(), values.tolist(), strict=True)
-            yes = from_probabilities(
-                [(self.prompts.tokenizer.decode([token]), value) for token, value in top]
-            )
-            yes = from_text(reply.text) if yes is None else yes
+            texts = [self.prompts.tokenizer.decode([token]) for token in tokens.tolist()]
+            yes = from_probabilities(zip(texts, values.tolist(), strict=True))
+            if yes is None:
+                yes = from_text(reply.text)
             replies.append(replace(reply, yes=NEED[request.template].needed(yes)))
         return replies
 
@@ -199,12 +208,8 @@ class LocalLLM(LLM):
         for request, row, continuation in zip(requests, rows, drafts, strict=True):
             new = continuation.tokens[: self._reply_length(continuation.tokens)]
             assert continuation.logits is not None
-            replies.append(
-                replace(
-                    self._reply(row, new, request),
-                    tokens=from_logits(continuation.logits[: len(new)].float().cpu(), new),
-                )
-            )
+            scores = from_logits(continuation.logits[: len(new)].float().cpu(), new)
+            replies.append(replace(self._reply(row, new, request), tokens=scores))
         return replies
 
     def _choose_options(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
@@ -223,18 +228,25 @@ class LocalLLM(LLM):
         """Return how many of the tokens belong to the reply."""
         if not self.prompts.continued:
             return len(new)
-        texts = (self.prompts.tokenizer.decode(new[:n], skip_special_tokens=True) for n in range(1, len(new)))
-        return next((n for n, text in enumerate(texts, 1) if "\n" in text.lstrip()), len(new))
+        for length in range(1, len(new)):
+            text = self.prompts.tokenizer.decode(new[:length], skip_special_tokens=True)
+            if "\n" in text.lstrip():
+                return length
+        return len(new)
 
     def _reply(self, row: Sequence[int], new: Sequence[int], request: Request) -> Reply:
         """Make a reply of the new tokens. It keeps its lines where these say something; a model that only continues a
         text would go on after the first line, or after the first blank one where the answer may be a list."""
         text = without_thoughts(self.prompts.tokenizer.decode(new, skip_special_tokens=True)).strip()
-        has_lines = request.kind == "study" or is_grounded(request)
+        end, separator = "\n", " "
+        if is_grounded(request):
+            end = "\n\n"
+        if is_grounded(request) or request.kind == "study":
+            separator = "\n"
         if self.prompts.continued:
-            text = text.partition("\n\n" if is_grounded(request) else "\n")[0]
+            text = text.partition(end)[0]
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return Reply(("\n" if has_lines else " ").join(lines), None, len(row), len(new))
+        return Reply(separator.join(lines), None, len(row), len(new))
 
     def _row(self, request: Request) -> list[int]:
         """Return the prompt's tokens; raise LLMError if they do not fit."""
@@ -258,14 +270,19 @@ class LocalLLM(LLM):
         groups: dict[tuple[float, tuple[int, ...]], list[int]] = {}
         seeds = []
         for i, (request, row) in enumerate(zip(requests, rows, strict=True)):
-            temperature = self.temperature if request.temperature is None else request.temperature
+            temperature = request.temperature
+            if temperature is None:
+                temperature = self.temperature
             seeds.append(derive_seed(self.seed, request.question, request.sample))
-            shared = self.prompts.shared(request, row)
-            prefix = tuple(row[:shared]) if shared >= MIN_SHARED_TOKENS else ()
+            prefix = tuple(row[: self.prompts.shared(request, row)])
+            if len(prefix) < MIN_SHARED_TOKENS:
+                prefix = ()
             groups.setdefault((temperature, prefix), []).append(i)
         continuations: dict[int, Continuation] = {}
         for (temperature, prefix), members in groups.items():
-            cache = self._prefix.cache(prefix, len(members))
+            cache, shared = self._prefix.cache(prefix, len(members)), 0
+            if cache is not None:
+                shared = len(prefix)
             new = generate(
                 self.model,
                 [rows[i] for i in members],
@@ -275,7 +292,7 @@ class LocalLLM(LLM):
                 padding=self.prompts.padding(),
                 logits=logits,
                 streamer=streamer,
-                shared=0 if cache is None else len(prefix),
+                shared=shared,
                 cache=cache,
             )
             continuations.update(zip(members, new, strict=True))
@@ -283,5 +300,8 @@ class LocalLLM(LLM):
 
     def _next_logits(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> "list[torch.Tensor]":
         """Return the logits of the token after each row, shape (vocabulary,)."""
-        logits_of_rows = [one.logits for one in self._generate(requests, rows, 1, logits=True)]
-        return [logits[0] for logits in logits_of_rows if logits is not None]
+        first = []
+        for continuation in self._generate(requests, rows, 1, logits=True):
+            assert continuation.logits is not None
+            first.append(continuation.logits[0])
+        return first

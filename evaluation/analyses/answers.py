@@ -1,93 +1,29 @@
-"""Analyses of a run's answers, and the registry of all analyses."""
+"""Analyses of a run's answers: by card, cost, group and source."""
 
-import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from kcard import system
 from kcard.errors import UsageError
+from kcard.evaluation.analyses.analysis import (
+    Analysis,
+    Cell,
+    SettingKey,
+    charts_by_task,
+    group_by_setting,
+    group_name,
+)
 from kcard.evaluation.metrics import compare_scores, normalise, substring
-from kcard.evaluation.plots import Chart, Heat, Intervals, PlotPoint
-from kcard.evaluation.records import Mean
+from kcard.evaluation.plots import Heat, Intervals, PlotPoint
+from kcard.evaluation.records import Mean, value_of
 from kcard.evaluation.runs.results import EvalResult, holds_answer
 from kcard.evaluation.tasks.base import read_entries
 from kcard.evaluation.tasks.datasets import domain_of
 from kcard.types import add_counts
-
-# The result of an analysis: a table, charts, and a sentence or two that explain them.
-
-Cell = str | int | float | Mean | None
-
-
-@dataclass(frozen=True)
-class Analysis:
-    """The result of an analysis.
-
-    text  what it shows, and what it does not
-    rows  one cell for each of `columns`; None: not measured
-    """
-
-    name: str
-    title: str
-    text: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    charts: tuple[Chart, ...] = ()
-
-
-class Analyst(Protocol):
-    """A function that analyses a run, registered under `kcard.analyses`."""
-
-    def __call__(self, results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
-        """Analyse results, which may come without prompts and passages' texts (`drop_texts`). `metrics` by task.
-
-        An analysis that needs a file takes its path as a third argument.
-
-        Raises UsageError, with a remedy, if the results contain nothing to analyse.
-        """
-        ...
-
-
-def format_cell(cell: Cell) -> str:
-    """Format a cell as text."""
-    if cell is None:
-        return "–"
-    if isinstance(cell, Mean):
-        return f"{cell.mean:.3f} [{cell.low:.3f}, {cell.high:.3f}]"
-    if isinstance(cell, float):
-        return f"{cell:.3f}" if abs(cell) < 100 else f"{cell:,.0f}"
-    return f"{cell:,}" if isinstance(cell, int) else cell
-
-
-SettingKey = tuple[str, str]  # task and setting
-
-
-def group_by_setting(results: Iterable[EvalResult]) -> dict[SettingKey, list[EvalResult]]:
-    """Return the results of each setting on each task, in their order."""
-    groups: dict[SettingKey, list[EvalResult]] = {}
-    for result in results:
-        groups.setdefault((result.task, result.setting), []).append(result)
-    return groups
-
-
-def group_name(result: EvalResult) -> str:
-    """Return the task and group of a result, as one name."""
-    return f"{result.task}: {result.group}" if result.group else result.task
-
-
-def charts_by_task(label: str, means: Mapping[SettingKey, Mean | None]) -> tuple[Intervals, ...]:
-    """Return a chart of the settings' means for each task. `label` contains {task}."""
-    points: dict[str, list[PlotPoint]] = {}
-    for (task, setting), mean in means.items():
-        if mean is not None:
-            points.setdefault(task, []).append(PlotPoint(setting, mean))
-    return tuple(Intervals(label.format(task=task), tuple(part)) for task, part in points.items())
-
 
 # Which cards generated passages, and whose passages the selectors kept, by task and group (Knowledge Card, figure 8).
 
@@ -102,38 +38,41 @@ def card_choice(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> An
     for result in results:
         setting, group = result.setting, group_name(result)
         questions[setting, group] += 1
-        for card in {str(passage.get("card")) for passage in result.passages}:
+        cards = set()
+        kept_cards = set()
+        for passage in result.passages:
+            cards.add(str(passage.get("card")))
+            if passage.get("kept"):
+                kept_cards.add(str(passage.get("card")))
+        for card in cards:
             wrote[setting, group, card] += 1
-        for card in {str(passage.get("card")) for passage in result.passages if passage.get("kept")}:
+        for card in kept_cards:
             kept_counts[setting, group, card] += 1
     if not wrote:
         raise UsageError("no card wrote a passage in this run: run a setting with cards, such as bottom-up")
-    cards = sorted({card for _, _, card in wrote})
+    # A row for each setting, group and card, and a map for each setting; for a run with a single group, one map of all
+    # settings.
+    all_cards = sorted({card for _, _, card in wrote})
     parts = sorted({(setting, group) for setting, group, _ in wrote})
+    is_single = len({group for _, group in parts}) == 1
     rows: list[tuple[Cell, ...]] = []
-    shares: dict[tuple[str, str], tuple[float, ...]] = {}
+    maps: dict[str, dict[str, tuple[float, ...]]] = {}
     for setting, group in parts:
         count = questions[setting, group]
-        for card in cards:
+        shares = []
+        for card in all_cards:
+            share = kept_counts[setting, group, card] / count
+            shares.append(share)
             if wrote[setting, group, card]:
-                selected = kept_counts[setting, group, card] / count
-                rows.append((setting, group, card, count, wrote[setting, group, card] / count, selected))
-        shares[setting, group] = tuple(kept_counts[setting, group, card] / count for card in cards)
-    # One map for each setting; for a run with a single group, one map of all settings.
-    groups = {group for _, group in parts}
-    maps: dict[str, dict[str, tuple[float, ...]]] = {}
-    for (setting, group), values in shares.items():
-        title, row = (group, setting) if len(groups) == 1 else (setting, group)
-        maps.setdefault(title, {})[row] = values
-    charts = [
-        Heat(
-            f"{title}: share of questions with a kept passage",
-            tuple(part),
-            tuple(cards),
-            tuple(part.values()),
-        )
-        for title, part in maps.items()
-    ]
+                rows.append((setting, group, card, count, wrote[setting, group, card] / count, share))
+        title, label = setting, group
+        if is_single:
+            title, label = group, setting
+        maps.setdefault(title, {})[label] = tuple(shares)
+    charts = []
+    for title, part in maps.items():
+        heading = f"{title}: share of questions with a kept passage"
+        charts.append(Heat(heading, tuple(part), tuple(all_cards), tuple(part.values())))
     return Analysis(
         "cards",
         "Cards by task",
@@ -182,7 +121,9 @@ def cost(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
 
 def _mean_count(counts: Sequence[int | None]) -> float | None:
     total = add_counts(counts)
-    return None if total is None else total / len(counts)
+    if total is None:
+        return None
+    return total / len(counts)
 
 
 # The score of each setting in each group of a task, such as MMLU's subjects.
@@ -196,21 +137,29 @@ def groups(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysi
         if result.group:
             by_setting = by_group.setdefault((result.task, result.group), {})
             by_setting.setdefault(result.setting, []).append(result)
-    tasks = Counter(task for task, _ in by_group)
-    parts = {key: part for key, part in sorted(by_group.items()) if tasks[key[0]] > 1}
+    groups_of_task = Counter(task for task, _ in by_group)
+    parts = {key: part for key, part in sorted(by_group.items()) if groups_of_task[key[0]] > 1}
     if not parts:
         raise UsageError("no task of this run has groups: MMLU has subjects, PopQA relations")
-    settings = list(dict.fromkeys(setting for part in parts.values() for setting in part))
-    several = len({task for task, _ in parts}) > 1
+    settings: dict[str, None] = {}
+    for part in parts.values():
+        settings |= dict.fromkeys(part)
+    has_several_tasks = len({task for task, _ in parts}) > 1
     # The mean of each setting in each group, for the table and the map.
     rows: list[tuple[Cell, ...]] = []
     values: dict[str, tuple[float | None, ...]] = {}
     for (task, group), part in parts.items():
-        name = f"{task}: {group}" if several else group
-        means = [Mean.of([r.score(metrics[task]) for r in part.get(setting, ())]) for setting in settings]
-        questions = {result.id for of_setting in part.values() for result in of_setting}
+        name = group
+        if has_several_tasks:
+            name = f"{task}: {group}"
+        questions = set[str]()
+        means = []
+        for setting in settings:
+            in_group = part.get(setting, [])
+            questions.update(result.id for result in in_group)
+            means.append(Mean.of([result.score(metrics[task]) for result in in_group]))
         rows.append((name, len(questions), *means))
-        values[name] = tuple(mean.mean if mean else None for mean in means)
+        values[name] = tuple(value_of(mean) for mean in means)
     return Analysis(
         "groups",
         "Score by group",
@@ -250,13 +199,16 @@ def lost_incumbents(
     scores: dict[SettingKey, list[float]] = {}
     named: dict[SettingKey, list[float]] = {}
     for result in results:
-        name = next((name for race, name in incumbents if race in f" {normalise(result.question)} "), None)
-        if name is not None:
+        question = f" {normalise(result.question)} "
+        for race, incumbent in incumbents:
+            if race not in question:
+                continue
             key = result.task, result.setting
             scores.setdefault(key, []).append(result.score(metrics[result.task]))
             answer = result.choices.get(result.prediction, result.prediction)
-            is_named = substring(answer, [name]) or (bool(normalise(answer)) and substring(name, [answer]))
-            named.setdefault(key, []).append(float(is_named))
+            is_part = bool(normalise(answer)) and substring(incumbent, [answer])
+            named.setdefault(key, []).append(float(is_part or substring(answer, [incumbent])))
+            break
     if not scores:
         raise UsageError(
             f"no question of this run is about a race of {file}: word the races as the questions do"
@@ -282,7 +234,11 @@ def mmlu_domains(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> A
 
     Raises UsageError unless the run has questions of MMLU's subjects in two domains.
     """
-    own = [replace(r, group=domain_of(r.group)) for r in results if r.task == "mmlu" and domain_of(r.group)]
+    own = []
+    for result in results:
+        domain = domain_of(result.group)
+        if result.task == "mmlu" and domain:
+            own.append(replace(result, group=domain))
     analysis = groups(own, metrics)
     text = "The mean over the questions of each domain, with 95 % intervals, so subjects of many questions weigh more."
     return replace(analysis, name="mmlu-domains", title="Score by MMLU's domains", text=text)
@@ -301,12 +257,15 @@ def sources(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analys
     with_cards: dict[SettingKey, dict[str, EvalResult]] = {}
     with_retrieval: dict[SettingKey, dict[str, EvalResult]] = {}
     for key, part in group_by_setting(result for result in results if not result.error).items():
-        modes = {str(result.trace.get("mode")) for result in part}
-        cards = {str(passage.get("card")) for result in part for passage in _read_passages(result)}
-        modes |= cards & RETRIEVAL
-        if modes <= CARDS:
+        ways = set[str]()
+        for result in part:
+            ways.add(str(result.trace.get("mode")))
+            for passage in _read_passages(result):
+                if str(passage.get("card")) in RETRIEVAL:
+                    ways.add(str(passage["card"]))
+        if ways <= CARDS:
             with_cards[key] = {result.id: result for result in part}
-        elif modes <= RETRIEVAL:
+        elif ways <= RETRIEVAL:
             with_retrieval[key] = {result.id: result for result in part}
     # A paired comparison of every two settings of one task.
     rows: list[tuple[Cell, ...]] = []
@@ -316,8 +275,8 @@ def sources(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analys
             if task != other_task:
                 continue
             both = [id_ for id_ in first if id_ in second]
-            right = [float(first[id_].is_right(metrics[task])) for id_ in both]
-            other_right = [float(second[id_].is_right(metrics[task])) for id_ in both]
+            right = _right_answers(first, both, metrics[task])
+            other_right = _right_answers(second, both, metrics[task])
             comparison = compare_scores(right, other_right)
             difference = Mean(comparison.difference, comparison.low, comparison.high)
             rows.append(
@@ -347,6 +306,10 @@ def sources(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analys
     )
 
 
+def _right_answers(results: Mapping[str, EvalResult], ids: Sequence[str], metric: str) -> list[float]:
+    return [float(results[id_].is_right(metric)) for id_ in ids]
+
+
 def _read_passages(result: EvalResult) -> list[Mapping[str, Any]]:
     """Return the passages that the LLM read."""
     return [passage for passage in result.passages if passage.get("kept")]
@@ -366,7 +329,7 @@ def _share_held(results: Mapping[str, EvalResult], ids: Sequence[str]) -> Mean |
 CONSTANT_GATES = {"always", "never"}
 ALONE = "direct"
 
-WordingKey = tuple[str, str, str]  # task, setting and gate
+GateKey = tuple[str, str, str]  # task, setting and gate
 
 
 def yes_no(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
@@ -378,7 +341,7 @@ def yes_no(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysi
     """
     # For each question of each gate, whether it was sent to cards and whether the answer was right; and whether that of
     # the LLM alone was.
-    decisions: dict[WordingKey, dict[str, tuple[bool, bool]]] = {}
+    decisions: dict[GateKey, dict[str, tuple[bool, bool]]] = {}
     alone: dict[tuple[str, str], bool] = {}
     for result in results:
         if result.error:
@@ -397,21 +360,19 @@ def yes_no(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysi
     charts = []
     for (task, setting, name), gate_decisions in decisions.items():
         tally = Counter(gate_decisions.values())
-        counts = [tally[yes, correct] for yes in (True, False) for correct in (True, False)]
-        both = [(yes, alone[task, i]) for i, (yes, _) in gate_decisions.items() if (task, i) in alone]
-        over = Mean.of([float(yes and correct) for yes, correct in both])
-        under = Mean.of([float(not yes and not correct) for yes, correct in both])
         total = tally.total()
-        rows.append((task, setting, name, total, *counts, over, under))
-        shares = [count / total for count in counts]
-        charts.append(
-            Heat(
-                f"{task}, {setting}: {name} and correctness",
-                ("yes", "no"),
-                ("right", "wrong"),
-                (tuple(shares[:2]), tuple(shares[2:])),
-            )
-        )
+        yes = tally[True, True], tally[True, False]
+        no = tally[False, True], tally[False, False]
+        over, under = [], []
+        for id_, (is_yes, _) in gate_decisions.items():
+            if (task, id_) in alone:
+                is_right = alone[task, id_]
+                over.append(float(is_yes and is_right))
+                under.append(float(not is_yes and not is_right))
+        rows.append((task, setting, name, total, *yes, *no, Mean.of(over), Mean.of(under)))
+        shares = (yes[0] / total, yes[1] / total), (no[0] / total, no[1] / total)
+        title = f"{task}, {setting}: {name} and correctness"
+        charts.append(Heat(title, ("yes", "no"), ("right", "wrong"), shares))
     return Analysis(
         "yes-no",
         "Yes, no and correctness",
@@ -424,41 +385,3 @@ def yes_no(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysi
         tuple(rows),
         tuple(charts),
     )
-
-
-# Analyses by name, built-in ones and plugins (entry points of the group `kcard.analyses`).
-
-GROUP = "kcard.analyses"
-
-
-def analysis_names() -> list[str]:
-    """Return the names of all analyses, sorted."""
-    return system.names(GROUP)
-
-
-def analyse(name: str, results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
-    """Run an analysis: NAME, or NAME=FILE for one that needs a file. `metrics` by task.
-
-    Raises UsageError for an unknown name, for a file that the analysis doesn't take, and if the results contain nothing
-    to analyse.
-    """
-    name, separator, file = name.partition("=")
-    if name not in analysis_names():
-        raise UsageError(f"unknown analysis {name!r}: choose one of {', '.join(analysis_names()) or 'none'}")
-    analyst: Callable[..., Analysis] = system.load(GROUP, name)
-    if not separator:
-        return analyst(results, metrics)
-    if len(inspect.signature(analyst).parameters) < 3:
-        raise UsageError(f"the analysis {name} takes no file: leave out ={file}")
-    return analyst(results, metrics, Path(file).expanduser())
-
-
-def run_applicable(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> list[Analysis]:
-    """Run every analysis, and return those that find something in the results."""
-    analyses = []
-    for name in analysis_names():
-        try:
-            analyses.append(analyse(name, results, metrics))
-        except UsageError:
-            continue
-    return analyses

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kcard.errors import UsageError
-from kcard.evaluation.analyses.answers import Analysis, group_name
+from kcard.evaluation.analyses.analysis import Analysis, group_name
 from kcard.evaluation.plots import Curves, PlotSeries
 from kcard.evaluation.records import Mean
 from kcard.evaluation.runs.results import EvalResult, holds_answer
 
-FEWEST = 5  # right documents with a score, below which a domain is no point of the plot
+MIN_PLOTTED_DOCUMENTS = 5  # right documents with a score; a domain with fewer is no point of the plot
 
 
 @dataclass
@@ -39,11 +39,15 @@ def factuality_bias(results: Iterable[EvalResult], metrics: Mapping[str, str]) -
     for result in results:
         domain = domains[group_name(result)]
         for passage in result.passages:
-            score, is_right = passage.get("factuality"), holds_answer(passage, result)
-            domain.right += is_right
-            domain.wrong += not is_right
+            score = passage.get("factuality")
+            if holds_answer(passage, result):
+                domain.right += 1
+                scores = domain.scores_right
+            else:
+                domain.wrong += 1
+                scores = domain.scores_wrong
             if isinstance(score, int | float):
-                (domain.scores_right if is_right else domain.scores_wrong).append(float(score))
+                scores.append(float(score))
     rows, points = [], []
     for name, domain in sorted(domains.items()):
         count = domain.right + domain.wrong
@@ -51,16 +55,21 @@ def factuality_bias(results: Iterable[EvalResult], metrics: Mapping[str, str]) -
             continue
         covered = (len(domain.scores_right) + len(domain.scores_wrong)) / count
         right, wrong = Mean.of(domain.scores_right), Mean.of(domain.scores_wrong)
-        right_covered = len(domain.scores_right) / domain.right if domain.right else None
+        right_covered = None
+        if domain.right:
+            right_covered = len(domain.scores_right) / domain.right
         rows.append((name, count, covered, domain.right, right_covered, right, wrong))
-        if right is not None and len(domain.scores_right) >= FEWEST:
+        if right is not None and len(domain.scores_right) >= MIN_PLOTTED_DOCUMENTS:
             points.append(PlotSeries.of(name, [(covered, right)]))
     if not any(row[5] or row[6] for row in rows):
         raise UsageError(
             "no document of this run was checked against independent evidence: run it with --evidence, such as "
             "--evidence wikipedia"
         )
-    plot = Curves("share of documents with evidence", "factuality of right documents", tuple(points), "dot")
+    charts: tuple[Curves, ...] = ()
+    if points:
+        x, y = "share of documents with evidence", "factuality of right documents"
+        charts = (Curves(x, y, tuple(points), "dot"),)
     return Analysis(
         "factuality-bias",
         "Factuality by domain",
@@ -72,5 +81,5 @@ def factuality_bias(results: Iterable[EvalResult], metrics: Mapping[str, str]) -
             *("factuality, right", "factuality, wrong"),
         ),
         tuple(rows),
-        (plot,) if points else (),
+        charts,
     )

@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from kcard.errors import UsageError
-from kcard.evaluation.analyses.answers import Analysis, Cell, SettingKey, group_by_setting
+from kcard.evaluation.analyses.analysis import Analysis, Cell, SettingKey, group_by_setting
 from kcard.evaluation.plots import Curves, Heat, Intervals, PlotPoint, PlotSeries
-from kcard.evaluation.records import Mean
+from kcard.evaluation.records import Mean, value_of
 from kcard.evaluation.runs.results import EvalResult
 from kcard.evaluation.runs.run import SettingName
 from kcard.llms.parsing import from_text
 from kcard.llms.prompts import NEED
-
-# Variants of a setting that differ in some options, with their results.
 
 
 @dataclass(frozen=True)
@@ -36,9 +34,14 @@ def find_variants(results: Iterable[EvalResult], keys: frozenset[str]) -> list[V
     variants = []
     for (task, setting), part in group_by_setting(results).items():
         name = SettingName.of(setting)
-        options = tuple(each for each in name.options if each[0] in keys)
-        base = SettingName(name.base, tuple(each for each in name.options if each[0] not in keys))
-        variants.append(Variant(task, str(base), options, {result.id: result for result in part}))
+        varied, other = [], []
+        for option in name.options:
+            if option[0] in keys:
+                varied.append(option)
+            else:
+                other.append(option)
+        base = SettingName(name.base, tuple(other))
+        variants.append(Variant(task, str(base), tuple(varied), {result.id: result for result in part}))
     return variants
 
 
@@ -59,8 +62,11 @@ def mean_score(variant: Variant, metric: str) -> Mean:
 
 def mean_difference(first: Variant, second: Variant, metric: str) -> Mean | None:
     """Return the mean difference, first minus second, on the questions of both; None if they share no question."""
-    both = [(r, second.results[id_]) for id_, r in first.results.items() if id_ in second.results]
-    return Mean.of([a.score(metric) - b.score(metric) for a, b in both], paired=True)
+    differences = []
+    for id_, result in first.results.items():
+        if id_ in second.results:
+            differences.append(result.score(metric) - second.results[id_].score(metric))
+    return Mean.of(differences, paired=True)
 
 
 # The score as cards are added to a pool one by one (Knowledge Card, section 6).
@@ -75,9 +81,10 @@ def added_cards(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> An
     chains: dict[tuple[str, str], list[Variant]] = {}
     for variant in find_variants(results, frozenset({"cards"})):
         chain = chains.setdefault((variant.task, variant.base), [])
-        if len(variant.options) == len(chain) + 1 and (
-            not chain or variant.options[:-1] == chain[-1].options
-        ):
+        earlier: tuple[tuple[str, str], ...] = ()
+        if chain:
+            earlier = chain[-1].options
+        if variant.options and variant.options[:-1] == earlier:
             chain.append(variant)
     chains = {key: chain for key, chain in chains.items() if len(chain) > 1}
     if not chains:
@@ -87,15 +94,20 @@ def added_cards(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> An
     series: dict[str, list[PlotSeries]] = {}
     ticks: dict[str, list[str]] = {}
     for (task, base), chain in chains.items():
-        points = []
+        points: list[tuple[float, Mean]] = []
+        labels: list[str] = []
         for n, variant in enumerate(chain):
-            change = mean_difference(variant, chain[n - 1], metrics[task]) if n else None
-            mean = mean_score(variant, metrics[task])
-            rows.append((task, base, n + 1, variant.values[-1], mean, change))
+            card, mean = variant.values[-1], mean_score(variant, metrics[task])
+            change, label = None, card
+            if n:
+                change = mean_difference(variant, chain[n - 1], metrics[task])
+                label = f"+ {card}"
+            rows.append((task, base, n + 1, card, mean, change))
             points.append((float(n), mean))
+            labels.append(label)
         series.setdefault(task, []).append(PlotSeries.of(base, points))
-        if len(chain) > len(ticks.get(task, ())):
-            ticks[task] = [chain[0].values[-1], *(f"+ {variant.values[-1]}" for variant in chain[1:])]
+        if len(labels) > len(ticks.get(task, ())):
+            ticks[task] = labels
     charts = []
     for task, lines in series.items():
         x = "cards in the pool, each beside those on its left"
@@ -185,12 +197,16 @@ def patched_cards(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> 
     charts: list[Intervals | Heat] = []
     for task in dict.fromkeys(variant.task for variant in patched):
         alone, metric = bare[task], metrics[task]
-        of_task = [v for v in patched if v.task == task]
+        of_task = [variant for variant in patched if variant.task == task]
         # Cards are named with their setting if there are several settings.
-        several = len({v.base for v in of_task}) != 1
-        names = [f"{v.values[0]}, {v.base}" if several else v.values[0] for v in of_task]
+        has_several_bases = len({variant.base for variant in of_task}) != 1
+        names = []
         points = []
-        for name, variant in zip(names, of_task, strict=True):
+        for variant in of_task:
+            name = variant.values[0]
+            if has_several_bases:
+                name = f"{name}, {variant.base}"
+            names.append(name)
             gain = mean_difference(variant, alone, metric)
             if gain is not None:
                 points.append(PlotPoint(name, gain))
@@ -201,8 +217,11 @@ def patched_cards(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> 
         if len(groups) > 1:
             values = []
             for group in groups:
-                parts = [_only(variant, group) for variant in (alone, *of_task)]
-                scores = [mean_score(part, metric).mean if part.results else None for part in parts]
+                scores: list[float | None] = []
+                for variant in (alone, *of_task):
+                    part = _only(variant, group)
+                    mean = Mean.of([result.score(metric) for result in part.results.values()])
+                    scores.append(value_of(mean))
                 values.append(tuple(scores))
             columns = ("no card", *names)
             charts.append(Heat(f"{task}: score with one card", tuple(groups), columns, tuple(values)))
@@ -218,7 +237,10 @@ def patched_cards(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> 
 
 
 def _groups(variants: Sequence[Variant]) -> list[str]:
-    return sorted({result.group for variant in variants for result in variant.results.values()} - {""})
+    groups = set[str]()
+    for variant in variants:
+        groups.update(result.group for result in variant.results.values() if result.group)
+    return sorted(groups)
 
 
 def _only(variant: Variant, group: str) -> Variant:
@@ -238,19 +260,25 @@ def selector_ablation(results: Iterable[EvalResult], metrics: Mapping[str, str])
     Raises UsageError unless the run has a setting with and without all selectors.
     """
     # The variants of each setting, with and without a selector.
+    wholes: dict[tuple[str, str], Variant] = {}
     groups = group_by_base(find_variants(results, frozenset(SELECTOR_ABLATION_NAMES)))
-    parts = {key: part for key, part in groups.items() if any(not variant.options for variant in part)}
-    if not parts:
+    for key, part in groups.items():
+        for variant in part:
+            if not variant.options:
+                wholes[key] = variant
+    if not wholes:
         raise UsageError("this run leaves out no selector: start one with `kcard eval --analysis selectors`")
     # A row for each variant, and a chart for each setting.
     rows: list[tuple[Cell, ...]] = []
     charts = []
-    for (task, base), part in parts.items():
-        metric, whole = metrics[task], next(variant for variant in part if not variant.options)
+    for (task, base), whole in wholes.items():
+        metric = metrics[task]
         points = []
-        for variant in part:
+        for variant in groups[task, base]:
             name, mean = _selectors_name(variant), mean_score(variant, metric)
-            change = mean_difference(variant, whole, metric) if variant.options else None
+            change = None
+            if variant is not whole:
+                change = mean_difference(variant, whole, metric)
             rows.append((task, base, name, mean, change))
             points.append(PlotPoint(name, mean))
         charts.append(Intervals(f"score of {base} on {task}", tuple(points), mean_score(whole, metric).mean))
@@ -269,7 +297,9 @@ def _selectors_name(variant: Variant) -> str:
     left_out = [SELECTOR_ABLATION_NAMES[key] for key, _ in variant.options]
     if len(left_out) == len(SELECTOR_ABLATION_NAMES):
         return "none"
-    return f"without {', '.join(left_out)}" if left_out else "all three"
+    if left_out:
+        return f"without {', '.join(left_out)}"
+    return "all three"
 
 
 # Agreement of the wordings of self-ask, which ask the LLM whether it needs knowledge (Knowledge Card, appendix and

@@ -91,8 +91,8 @@ def cross_validate(
     first: FittedGate | None = None
     counts: dict[str, Counter[str]] = {}
     for done, held_out in enumerate(folds, 1):
-        excluded = set(held_out.tolist())
-        fitted = kind.fit([r for i, r in enumerate(records) if i not in excluded], settings, resources)
+        others = np.setdiff1d(np.arange(len(records)), held_out)
+        fitted = kind.fit([records[i] for i in others], settings, resources)
         first = first or fitted
         queries = [records[i].query for i in held_out]
         scores[held_out], thresholds[held_out] = fitted.scores(queries), fitted.threshold
@@ -104,16 +104,21 @@ def cross_validate(
         on_event(Event("folds", done=done, total=len(folds)))
     assert first is not None  # there are two folds or more
     tuned = {key: dict(count.most_common()) for key, count in counts.items() if len(count) > 1}
-    return Trial(scores, thresholds, right if is_probabilistic else None, first, tuned)
+    trial = Trial(scores, thresholds, None, first, tuned)
+    if is_probabilistic:
+        trial = replace(trial, correct_without=right)
+    return trial
 
 
 def score_fitted(records: Sequence[Record], fitted: FittedGate) -> Trial:
     """Score records with a fitted gate, which may have been fitted on the same records."""
     queries = [record.query for record in records]
     scores = np.asarray(fitted.scores(queries), dtype=np.float64)
+    trial = Trial(scores, np.full(len(records), fitted.threshold), None, fitted)
     right = fitted.correct_without(queries)
-    thresholds = np.full(len(records), fitted.threshold)
-    return Trial(scores, thresholds, None if right is None else right.astype(np.float64), fitted)
+    if right is not None:
+        trial = replace(trial, correct_without=right.astype(np.float64))
+    return trial
 
 
 def cache_embeddings(resources: Resources, settings: Mapping[str, Any]) -> Resources:
@@ -275,7 +280,7 @@ def best_baseline(records: Sequence[Record], budget: float = 1.0) -> GatelessBas
 
 LEVEL = 0.05
 MARGIN = 0.01  # loss of accuracy within which a gate is as good as the reference
-SAVING = 0.1  # share of the questions that a cheaper gate must save to be mentioned
+MIN_SAVING = 0.1  # share of the questions that a cheaper gate must save to be mentioned
 
 
 @dataclass(frozen=True)
@@ -295,15 +300,21 @@ def recommend(calibration: Calibration) -> Recommendation:
     beating = [row for row in calibration.rows if row.difference > 0 and row.p_holm < LEVEL]
     beating.sort(key=lambda row: (-row.outcome.accuracy, row.outcome.share))
     # The best gate that can be used, else the reference, perhaps with a cheaper gate that is as good.
-    usable = next((row for row in beating if not row.obstacle), None)
+    usable = None
+    for row in reversed(beating):
+        if not row.obstacle:
+            usable = row
     text = ""
     if usable is not None:
         text = f"use {_describe(usable, calibration)}"
     elif not beating:
         best = calibration.reference
         text = f"no gate beats {best.name} here: use {best.name} ({best.accuracy:.3f} right)"
-        as_good = (row for row in calibration.rows if row.difference_low >= -MARGIN and not row.obstacle)
-        cheaper = [row for row in as_good if row.outcome.share <= best.share - SAVING]
+        cheaper = []
+        for row in calibration.rows:
+            is_as_good = row.difference_low >= -MARGIN and not row.obstacle
+            if is_as_good and row.outcome.share <= best.share - MIN_SAVING:
+                cheaper.append(row)
         if cheaper:
             row = min(cheaper, key=lambda row: row.outcome.share)
             gain = f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}]"
@@ -313,7 +324,7 @@ def recommend(calibration: Calibration) -> Recommendation:
         first = (
             f"best is {_describe(beating[0], calibration)}, but it can't be used yet: {beating[0].obstacle}"
         )
-        text = f"{first}; {text}" if text else first
+        text = "; ".join(filter(None, (first, text)))
     return Recommendation(usable, text)
 
 
@@ -358,23 +369,26 @@ def calibration_data(calibration: Calibration) -> dict[str, Any]:
     gates = []
     for row in calibration.rows:
         outcome = row.outcome.to_json()
+        threshold = None
+        if math.isfinite(row.threshold):
+            threshold = _rounded(row.threshold)
+        gate: dict[str, Any] = {"gate": row.gate}
+        for key in ("accuracy", "share", "beneficial_guidance", "random_same_share"):
+            gate[key] = outcome[key]
         gates.append(
-            {
-                "gate": row.gate,
-                **{
-                    key: outcome[key]
-                    for key in ("accuracy", "share", "beneficial_guidance", "random_same_share")
-                },
+            gate
+            | {
                 "interval": [_rounded(row.low), _rounded(row.high)],
                 "difference": _rounded(row.difference),
                 "difference_interval": [_rounded(row.difference_low), _rounded(row.difference_high)],
                 "p": _rounded(row.p),
                 "p_holm": _rounded(row.p_holm),
-                "threshold": _rounded(row.threshold) if math.isfinite(row.threshold) else None,
+                "threshold": threshold,
                 "curve": [[_rounded(point.share), _rounded(point.accuracy)] for point in row.curve],
-                **({"obstacle": row.obstacle} if row.obstacle else {}),
             }
         )
+        if row.obstacle:
+            gates[-1]["obstacle"] = row.obstacle
     # The records, the folds and the reference.
     best = calibration.reference
     return {
@@ -382,7 +396,9 @@ def calibration_data(calibration: Calibration) -> dict[str, Any]:
         "folds": calibration.folds,
         "seed": calibration.seed,
         "budget": calibration.budget,
-        **{key: _rounded(getattr(calibration.baselines, key)) for key in ("never", "always", "oracle")},
+        "never": _rounded(calibration.baselines.never),
+        "always": _rounded(calibration.baselines.always),
+        "oracle": _rounded(calibration.baselines.oracle),
         "reference": {"name": best.name, "accuracy": _rounded(best.accuracy), "share": best.share},
         "gates": gates,
         "skipped": [{"gate": gate, "why": why} for gate, why in calibration.skipped],
@@ -408,7 +424,7 @@ def draw_calibration(calibration: Calibration) -> "Figure":
         PlotSeries("oracle", (0.0, 1.0), (base.oracle, base.oracle)),
     ]
     for row in calibration.rows:
-        shares, accuracies = zip(*[(point.share, point.accuracy) for point in row.curve], strict=True)
+        shares, accuracies, _ = zip(*row.curve, strict=True)
         series.append(PlotSeries(row.gate, shares, accuracies))
     chart = Curves("share of the questions that ask cards (cost)", "accuracy", tuple(series))
     figure = draw_chart(chart, f"{calibration.records} records, {calibration.folds} folds")

@@ -113,11 +113,14 @@ class GateOutcome:
         share, never, always = float(seeks.mean()), float(without.mean()), float(with_.mean())
         differs = without != with_
         right = seeks[differs] == (with_ > without)[differs]
+        guidance = None
+        if right.size:
+            guidance = float(right.mean())
         return cls(
             n=len(records),
             accuracy=float(gated_scores(records, seeks).mean()),
             share=share,
-            beneficial_guidance=float(right.mean()) if right.size else None,
+            beneficial_guidance=guidance,
             over_asking=float((seeks & (without >= with_)).mean()),
             under_asking=float((~seeks & (without < with_)).mean()),
             never=never,
@@ -127,13 +130,31 @@ class GateOutcome:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {key: round(v, DIGITS) if isinstance(v, float) else v for key, v in asdict(self).items()}
+        data = asdict(self)
+        for key, value in data.items():
+            if isinstance(value, float):
+                data[key] = round(value, DIGITS)
+        return data
 
 
 def scores_both_ways(records: Sequence[Record]) -> tuple[Floats, Floats]:
     """Return the scores of the answers without cards, and with cards; shape (n,) each."""
     without = np.array([record.correct_without for record in records], dtype=np.float64)
     return without, np.array([record.correct_with for record in records], dtype=np.float64)
+
+
+def named_scores_both_ways(records: Sequence[Record], name: str) -> tuple[Floats, Floats] | None:
+    """Return a score of this name, such as `f1` or `seconds`, of the answers without cards and with them.
+
+    Shape (n,) each; None if a record lacks it.
+    """
+    without, with_ = [], []
+    for record in records:
+        without.append(record.scores.get(f"{name}_without"))
+        with_.append(record.scores.get(f"{name}_with"))
+    if None in without or None in with_:
+        return None
+    return np.array(without, dtype=np.float64), np.array(with_, dtype=np.float64)
 
 
 def gated_scores(records: Sequence[Record], seeks: Seeks) -> Floats:
@@ -162,11 +183,14 @@ def cost_curve(records: Sequence[Record], scores: Floats) -> list[CurvePoint]:
     order = np.argsort(scores, kind="stable")
     ordered = np.asarray(scores, dtype=np.float64)[order]
     gains = np.concatenate([[0.0], np.cumsum((with_ - without)[order])])
-    ends = [i for i in range(1, len(ordered)) if ordered[i] > ordered[i - 1]]
-    inner = [((ordered[i - 1] + ordered[i]) / 2, i) for i in ends]
-    places = [(-np.inf, 0), *inner, (np.inf, len(ordered))]
+    # The numbers of questions below each threshold, which lies in the middle between two distinct scores.
+    counts = np.flatnonzero(ordered[1:] > ordered[:-1]) + 1
+    thresholds = [-np.inf, *((ordered[counts - 1] + ordered[counts]) / 2).tolist(), np.inf]
     start, n = without.sum(), len(ordered)
-    return [CurvePoint(i / n, float(start + gains[i]) / n, float(threshold)) for threshold, i in places]
+    points = []
+    for threshold, count in zip(thresholds, [0, *counts.tolist(), n], strict=True):
+        points.append(CurvePoint(count / n, float(start + gains[count]) / n, threshold))
+    return points
 
 
 def best_within_budget(points: Sequence[CurvePoint], budget: float = 1.0) -> CurvePoint:
@@ -205,10 +229,13 @@ class GateRanking:
         return cls(at, calibration_error(correct_without, scores_both_ways(records)[0]))
 
     def to_json(self) -> dict[str, Any]:
-        at = {
-            f"accuracy_at_{share:.0%}".rstrip("%"): round(v, DIGITS) for share, v in self.accuracy_at.items()
-        }
-        return {**at, "ece": None if self.ece is None else round(self.ece, DIGITS)}
+        data: dict[str, float | None] = {}
+        for share, accuracy in self.accuracy_at.items():
+            data[f"accuracy_at_{share * 100:.0f}"] = round(accuracy, DIGITS)
+        data["ece"] = None
+        if self.ece is not None:
+            data["ece"] = round(self.ece, DIGITS)
+        return data
 
 
 def calibration_error(probabilities: Floats, truth: Floats, bins: int = BINS) -> float:

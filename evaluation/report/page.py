@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kcard.evaluation.analyses.answers import format_cell
+from kcard.evaluation.analyses.analysis import format_cell
 from kcard.evaluation.plots import (
     Curves,
     Intervals,
@@ -40,23 +40,30 @@ TRACE = {
 def parse_trace(data: Any, shape: Any = TRACE) -> Any:
     """Return the trace in this shape: what is missing or of another type becomes an empty text or list, or None."""
     if isinstance(shape, dict):
-        return {
-            key: parse_trace(data.get(key) if isinstance(data, dict) else None, inner)
-            for key, inner in shape.items()
-        }
+        if not isinstance(data, dict):
+            data = {}
+        return {key: parse_trace(data.get(key), inner) for key, inner in shape.items()}
     if isinstance(shape, list):
-        return [parse_trace(item, shape[0]) for item in data] if isinstance(data, list | tuple) else []
+        if not isinstance(data, list | tuple):
+            return []
+        return [parse_trace(item, shape[0]) for item in data]
+    if shape is str and data is None:
+        return ""
     if shape is str:
-        return "" if data is None else str(data)
+        return str(data)
     if shape is float and type(data) is int:
         return float(data)
-    return data if shape is object or type(data) is shape else None
+    if shape is object or type(data) is shape:
+        return data
+    return None
 
 
 def format_place(source: Mapping[str, Any]) -> str:
     """Format the file, line and section of a source, as far as they are known."""
-    line = f"line {source['line']}" if source["file"] and source["line"] else ""
-    return ", ".join(filter(None, (source["file"], line, source["section"])))
+    parts = [source["file"], source["section"]]
+    if source["file"] and source["line"]:
+        parts.insert(1, f"line {source['line']}")
+    return ", ".join(filter(None, parts))
 
 
 FOLDER = Path(__file__).parent
@@ -111,8 +118,11 @@ def accuracy(report: Report, task: str) -> Intervals:
     """Return a chart of every setting's score with its interval."""
     rows = report.of(task)
     metric = metric_name(rows[0].metric)
-    points = tuple(PlotPoint(row.setting, score(row)) for row in rows)
-    return Intervals(f"{metric} on {task}, 95 % interval", points, rows[0].value if len(rows) > 1 else None)
+    points = [PlotPoint(row.setting, score(row)) for row in rows]
+    reference = None
+    if len(rows) > 1:
+        reference = rows[0].value
+    return Intervals(f"{metric} on {task}, 95 % interval", tuple(points), reference)
 
 
 def against(report: Report, task: str, cost: str) -> Curves:

@@ -6,7 +6,7 @@ from itertools import combinations, zip_longest
 from typing import Any
 
 from kcard.errors import UsageError
-from kcard.evaluation.analyses.answers import Analysis
+from kcard.evaluation.analyses.analysis import Analysis
 from kcard.evaluation.metrics import compare_scores, holm
 from kcard.evaluation.records import Mean
 from kcard.evaluation.runs.results import OF_A_TASK, EvalResult
@@ -68,19 +68,22 @@ def compare_pairs(
             ids = [id_ for id_ in firsts if id_ in seconds]
             if not ids:
                 continue
-            comparison = compare_scores(
-                [firsts[id_].score(metric) for id_ in ids], [seconds[id_].score(metric) for id_ in ids], seed
-            )
-            right = {id_ for id_ in ids if firsts[id_].is_right(metric)}
-            other_right = {id_ for id_ in ids if seconds[id_].is_right(metric)}
+            scores = [firsts[id_].score(metric) for id_ in ids]
+            other_scores = [seconds[id_].score(metric) for id_ in ids]
+            comparison = compare_scores(scores, other_scores, seed)
+            only_first = only_second = 0
+            for id_ in ids:
+                is_right, is_other_right = firsts[id_].is_right(metric), seconds[id_].is_right(metric)
+                only_first += is_right and not is_other_right
+                only_second += is_other_right and not is_right
             comparable.append(
                 SettingPair(
                     task=task,
                     first=first,
                     second=second,
                     questions=comparison.n,
-                    only_first=len(right - other_right),
-                    only_second=len(other_right - right),
+                    only_first=only_first,
+                    only_second=only_second,
                     difference=Mean(comparison.difference, comparison.low, comparison.high),
                     p=comparison.p,
                     p_holm=comparison.p,
@@ -88,7 +91,8 @@ def compare_pairs(
             )
         # Correct p for all pairs of the task.
         adjusted = holm([pair.p for pair in comparable])
-        tested += [replace(pair, p_holm=p) for pair, p in zip(comparable, adjusted, strict=True)]
+        for pair, p_holm in zip(comparable, adjusted, strict=True):
+            tested.append(replace(pair, p_holm=p_holm))
     return tested
 
 
@@ -146,7 +150,9 @@ def make_excerpt(
     differing: dict[Key, list[Key]] = {}
     others: dict[Key, list[Key]] = {}
     for key, right in by_question.items():
-        parts = differing if len(set(right.values())) > 1 else others
+        parts = others
+        if len(set(right.values())) > 1:
+            parts = differing
         parts.setdefault((key[0], groups[key]), []).append(key)
     order: list[Key] = []
     for parts in (differing, others):
@@ -161,8 +167,8 @@ def make_excerpt(
     shown = []
     for key, right in by_question.items():
         if key in chosen:
-            pairs = tuple((is_right, texts[key][setting]) for setting, is_right in right.items())
-            shown.append(ShownQuestion(pairs, len(set(right.values())) > 1))
+            pairs = [(is_right, texts[key][setting]) for setting, is_right in right.items()]
+            shown.append(ShownQuestion(tuple(pairs), len(set(right.values())) > 1))
     return Excerpt(tuple(shown), len(by_question), sum(map(len, differing.values())))
 
 
@@ -177,7 +183,9 @@ def _cut(value: Any) -> Any:
         return f"{value[:half]}\n[… {len(value) - 2 * half:,} characters left out …]\n{value[-half:]}"
     if isinstance(value, dict):
         return {key: _cut(inner) for key, inner in value.items()}
-    return [_cut(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [_cut(inner) for inner in value]
+    return value
 
 
 @dataclass(frozen=True)
@@ -203,7 +211,10 @@ class Report:
         return tuple(row for row in self.rows if row.task == task)
 
     def row(self, task: str, setting: str) -> SettingSummary | None:
-        return next((row for row in self.of(task) if row.setting == setting), None)
+        for row in self.of(task):
+            if row.setting == setting:
+                return row
+        return None
 
     def reference(self, task: str) -> str:
         """Return the setting that the others are compared with: the first one of the task."""
@@ -213,7 +224,9 @@ class Report:
         """Return the comparison of the first setting with the second; None if there is none."""
         for pair in self.pairs:
             if pair.task == task and {pair.first, pair.second} == {first, second} and first != second:
-                return pair if pair.first == first else pair.turned
+                if pair.first == first:
+                    return pair
+                return pair.turned
         return None
 
 
@@ -231,6 +244,8 @@ def make_report(
 
     Raises UsageError if there are no results.
     """
+    if whole is None:
+        whole = results
     metrics = metrics_of(run)
     if not results:
         raise UsageError(
@@ -240,7 +255,7 @@ def make_report(
         run,
         tuple(summarise(run.plan, results)),
         tuple(compare_pairs(results, metrics, run.plan.seed)),
-        make_excerpt(results, metrics, results if whole is None else whole, questions),
+        make_excerpt(results, metrics, whole, questions),
         tuple(analyses),
     )
 
@@ -254,7 +269,7 @@ def metrics_of(run: Run) -> Mapping[str, str]:
 
 METRICS = {"em": "exact match", "f1": "F1", "substring": "substring match", "macro-f1": "macro F1"}
 
-SIGNIFICANT = 0.05
+SIGNIFICANCE_LEVEL = 0.05
 
 
 def amount(value: float | None, digits: int = 2) -> str:
@@ -263,7 +278,9 @@ def amount(value: float | None, digits: int = 2) -> str:
         return "–"
     if abs(value) >= 1000:
         return f"{value:,.0f}"
-    return f"{value:.{digits}f}" if abs(value) >= 0.01 or abs(value) < 0.001 else f"{value:.1g}"
+    if 0.001 <= abs(value) < 0.01:
+        return f"{value:.1g}"
+    return f"{value:.{digits}f}"
 
 
 def metric_name(metric: str) -> str:
@@ -272,7 +289,9 @@ def metric_name(metric: str) -> str:
 
 
 def probability(p: float) -> str:
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+    if p < 0.001:
+        return "< 0.001"
+    return f"{p:.3f}"
 
 
 def other_scores(row: SettingSummary) -> Mapping[str, float]:
@@ -305,9 +324,12 @@ def headline(report: Report, task: str) -> str:
     pair = report.pair(task, best.setting, base)
     gain = ""
     if pair is not None and best.p_holm is not None:
+        d = pair.difference
+        gain = f"{d.mean:+.3f} [{d.low:+.3f}, {d.high:+.3f}] over {pair.second}"
         # The test compares accuracy if the metric is one of whole tasks; then the sentence says so.
-        metric = OF_A_TASK.get(best.metric, "")
-        d, label, p = pair.difference, f"{metric} " if metric else "", probability(best.p_holm)
-        gain = f"; {label}{d.mean:+.3f} [{d.low:+.3f}, {d.high:+.3f}] over {pair.second}"
-        gain += f" (p {p})" if best.p_holm < SIGNIFICANT else f", which may be chance (p {p})"
+        if best.metric in OF_A_TASK:
+            gain = f"{OF_A_TASK[best.metric]} {gain}"
+        if best.p_holm >= SIGNIFICANCE_LEVEL:
+            gain += ", which may be chance"
+        gain = f"; {gain} (p {probability(best.p_holm)})"
     return f"{best.setting} has the highest {name}, {score}{gain}."

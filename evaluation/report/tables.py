@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kcard.errors import UsageError
-from kcard.evaluation.analyses.answers import Analysis
+from kcard.evaluation.analyses.analysis import Analysis
 from kcard.evaluation.records import Mean
 from kcard.evaluation.report.report import Report
 from kcard.evaluation.runs.results import EvalResult
@@ -36,7 +36,14 @@ def table_lines(report: Report) -> Iterator[dict[str, Any]]:
 def question_lines(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """Yield a line for each result: question, accepted answers, prediction, cost and cards."""
     for result in results:
-        passages = result.passages
+        choices = ""
+        if result.choices:
+            choices = json.dumps(dict(result.choices), ensure_ascii=False)
+        cards, kept_cards = [], []
+        for passage in result.passages:
+            cards.append(passage.get("card"))
+            if passage.get("kept"):
+                kept_cards.append(passage.get("card"))
         gate = result.trace.get("gate", {})
         yield {
             "task": result.task,
@@ -44,19 +51,22 @@ def question_lines(results: Iterable[EvalResult], metrics: Mapping[str, str]) ->
             "id": result.id,
             "group": result.group,
             "question": result.question,
-            "choices": json.dumps(dict(result.choices), ensure_ascii=False) if result.choices else "",
+            "choices": choices,
             "answers": json.dumps(list(result.answers), ensure_ascii=False),
             "prediction": result.prediction,
             "right": int(result.is_right(metrics[result.task])),
-            **{name: result.scores.get(name, "") for name in ("em", "f1", "substring", "accuracy")},
+            "em": result.scores.get("em", ""),
+            "f1": result.scores.get("f1", ""),
+            "substring": result.scores.get("substring", ""),
+            "accuracy": result.scores.get("accuracy", ""),
             "calls": len(result.calls),
             "tokens_in": result.tokens_in,
             "tokens_out": result.tokens_out,
             "seconds": round(result.seconds, 4),
             "gate_score": gate.get("score"),
             "gate_fired": gate.get("fired"),
-            "cards": json.dumps([p.get("card") for p in passages], ensure_ascii=False),
-            "cards_kept": json.dumps([p.get("card") for p in passages if p.get("kept")], ensure_ascii=False),
+            "cards": json.dumps(cards, ensure_ascii=False),
+            "cards_kept": json.dumps(kept_cards, ensure_ascii=False),
             "error": result.error,
         }
 
@@ -79,7 +89,9 @@ def write_csv(lines: Iterable[Mapping[str, Any]], path: Path | str) -> Path:
     Texts that a spreadsheet would evaluate as formulas are prefixed with an apostrophe.
     """
     path, lines = Path(path).expanduser(), list(lines)
-    columns = list(dict.fromkeys(name for line in lines for name in line))
+    columns: dict[str, None] = {}
+    for line in lines:
+        columns |= dict.fromkeys(line)
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, columns, restval="")
     writer.writeheader()

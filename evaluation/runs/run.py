@@ -35,7 +35,11 @@ class SettingName:
     @classmethod
     def of(cls, name: str) -> "SettingName":
         base, *options = OVERRIDE.split(name)
-        return cls(base, tuple((key, value) for key, _, value in (text.partition("=") for text in options)))
+        pairs = []
+        for option in options:
+            key, _, value = option.partition("=")
+            pairs.append((key, value))
+        return cls(base, tuple(pairs))
 
     @property
     def way(self) -> str:
@@ -45,16 +49,21 @@ class SettingName:
     def gate(self) -> str | None:
         """The gate that the name has; "" if only its mark @ is there, None without one."""
         _, mark, gate = self.base.partition("@")
-        return gate if mark else None
+        if not mark:
+            return None
+        return gate
 
     @property
     def sides(self) -> tuple[str, str] | None:
         """The ways below and above the gate; None if there is only one way."""
         below, slash, above = self.way.partition("/")
-        return (below, above) if slash else None
+        if not slash:
+            return None
+        return below, above
 
     def __str__(self) -> str:
-        return "".join([self.base, *(f"+{key}={value}" for key, value in self.options)])
+        options = [f"+{key}={value}" for key, value in self.options]
+        return self.base + "".join(options)
 
     @property
     def changed(self) -> frozenset[str]:
@@ -158,15 +167,12 @@ class RunStorage:
         """Store results in one transaction; each replaces an earlier result of the same question and setting."""
         from kcard.hub.db.models import StoredResult
 
-        self._runs.append(
-            run.number,
-            {
-                run.plan.position(result.task, result.setting, result.id): StoredResult(
-                    record=json.dumps(asdict(result), ensure_ascii=False), failed=bool(result.error)
-                )
-                for result in results
-            },
-        )
+        rows = {}
+        for result in results:
+            position = run.plan.position(result.task, result.setting, result.id)
+            record = json.dumps(asdict(result), ensure_ascii=False)
+            rows[position] = StoredResult(record=record, failed=bool(result.error))
+        self._runs.append(run.number, rows)
 
     def list(self) -> "list[Run]":
         """Return every run, oldest first."""

@@ -1,7 +1,7 @@
 """How the questions of a run are drawn, worded, answered and stored."""
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
@@ -30,7 +30,8 @@ def sample_ids(task: TaskData, limit: int | None, seed: int) -> tuple[str, ...]:
     if limit is None or limit >= len(ids):
         return tuple(ids)
     drawn = set(random.Random(derive_seed(seed, "sample", task.name)).sample(ids, len(ids))[:limit])
-    return tuple(i for i in ids if i in drawn)
+    chosen = [id_ for id_ in ids if id_ in drawn]
+    return tuple(chosen)
 
 
 def make_question(task: TaskData, item: Item, shots: int | None) -> Question:
@@ -42,13 +43,15 @@ def make_question(task: TaskData, item: Item, shots: int | None) -> Question:
         classes: dict[tuple[str, ...], list[Item]] = {}
         for shot in demonstrations:
             classes.setdefault(shot.answers, []).append(shot)
-        backwards = zip_longest(*(reversed(members) for members in classes.values()))
-        demonstrations = [shot for turn in reversed(list(backwards)) for shot in turn if shot is not None]
+        interleaved: list[Item] = []
+        for turn in reversed([*zip_longest(*map(reversed, classes.values()))]):
+            interleaved += filter(None, turn)
+        demonstrations = interleaved
     if shots is not None:
         demonstrations = demonstrations[len(demonstrations) - min(shots, len(demonstrations)) :]
-    examples = (
-        Example("answer", shot.question, shot.answers[0], choices=shot.choices) for shot in demonstrations
-    )
+    examples = []
+    for shot in demonstrations:
+        examples.append(Example("answer", shot.question, shot.answers[0], choices=shot.choices))
     return Question(item.question, item.choices, tuple(examples), item.group or None, item.popularity)
 
 
@@ -81,11 +84,9 @@ class Runner:
         """
         done, streak = 0, FailureStreak(MAX_FAILED_QUESTIONS)
         for task, setting, questions in self._batches(missing):
-            results: Iterator[EvalResult]
+            results: Iterable[EvalResult] = self._answer_each(task, setting, questions)
             if streak.is_over:
-                results = (make_result(task, setting, item, SKIPPED, ()) for _, item in questions)
-            else:
-                results = self._answer_each(task, setting, questions)
+                results = [make_result(task, setting, item, SKIPPED, ()) for _, item in questions]
             for result in results:
                 self.store(result)
                 done += 1
@@ -96,13 +97,12 @@ class Runner:
         """Yield the missing questions of each task and setting in batches, in the order of the run."""
         remaining = set(missing)
         for task in self.plan.tasks:
-            by_id = {item.id: item for item in self.tasks[task.name].items}
+            data = self.tasks[task.name]
+            by_id = {item.id: item for item in data.items}
             for setting in self.plan.settings:
-                items = [by_id[i] for i in task.ids if (task.name, setting, i) in remaining]
+                items = [by_id[id_] for id_ in task.ids if (task.name, setting, id_) in remaining]
                 for chunk in batched(items, self.batch):
-                    questions = [
-                        (make_question(self.tasks[task.name], item, self.shots), item) for item in chunk
-                    ]
+                    questions = [(make_question(data, item, self.shots), item) for item in chunk]
                     yield task.name, setting, questions
 
     def _answer_each(
@@ -118,8 +118,10 @@ class Runner:
             if outcome is None:
                 raise LLMError(f"setting {setting} answered {nth} of {len(questions)} questions")
             calls = [self._call(call) for call in question.trace.calls]
-            result = one_line(outcome) if isinstance(outcome, KcardError) else outcome
-            yield make_result(task, setting, item, result, calls)
+            if isinstance(outcome, KcardError):
+                yield make_result(task, setting, item, one_line(outcome), calls)
+            else:
+                yield make_result(task, setting, item, outcome, calls)
 
     def _call(self, call: Call) -> RecordedCall:
         prompt = self.llm.prompt(call.request) or render(call.request)

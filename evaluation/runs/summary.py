@@ -80,20 +80,28 @@ def summarise(plan: RunPlan, results: Iterable[EvalResult]) -> list[SettingSumma
         by_setting[result.task, result.setting].append(without_texts)
     rows = []
     for task in plan.tasks:
-        settings = {s: by_setting[task.name, s] for s in plan.settings if by_setting[task.name, s]}
+        settings = [setting for setting in plan.settings if by_setting[task.name, setting]]
         if not settings:
             continue  # an interrupted run did not come to this task
         # p of each setting against the first, on the questions that both have, and p corrected for all (Holm).
-        first, *others = [{r.id: r.score(task.metric) for r in part} for part in settings.values()]
+        first = _scores_by_id(by_setting[task.name, settings[0]], task.metric)
         ps = []
-        for scores in others:
-            both = [i for i in scores if i in first]
-            ps.append(compare_scores([scores[i] for i in both], [first[i] for i in both]).p if both else 1.0)
+        for setting in settings[1:]:
+            scores = _scores_by_id(by_setting[task.name, setting], task.metric)
+            both = [id_ for id_ in scores if id_ in first]
+            p = 1.0
+            if both:
+                p = compare_scores([scores[id_] for id_ in both], [first[id_] for id_ in both]).p
+            ps.append(p)
         tests: list[tuple[float | None, float | None]] = [(None, None), *zip(ps, holm(ps), strict=True)]
-        for (setting, part), (p, adjusted) in zip(settings.items(), tests, strict=True):
-            row = _summarise_setting(task, setting, part, plan.options)
-            rows.append(replace(row, p=p, p_holm=adjusted))
+        for setting, (p_value, p_holm) in zip(settings, tests, strict=True):
+            row = _summarise_setting(task, setting, by_setting[task.name, setting], plan.options)
+            rows.append(replace(row, p=p_value, p_holm=p_holm))
     return rows
+
+
+def _scores_by_id(results: Sequence[EvalResult], metric: str) -> dict[str, float]:
+    return {result.id: result.score(metric) for result in results}
 
 
 def _summarise_setting(
@@ -101,18 +109,16 @@ def _summarise_setting(
 ) -> SettingSummary:
     """Return the row of a setting, without its p."""
     scores = [result.score(task.metric) for result in results]
-    value, (low, high) = _mean(scores), interval(scores)
-    is_choice = all("accuracy" in result.scores for result in results)
-    # The chosen and the right options: their texts if they are classes, else their letters.
-    predicted, actual = [], []
-    for result in results if is_choice else ():
-        answer = result.prediction if result.prediction in result.answers else result.answers[0]
-        classes = result.choices if task.metric == BALANCED else {letter: letter for letter in result.choices}
-        predicted.append(classes.get(result.prediction, ""))
-        actual.append(classes[answer])
-    if task.metric == BALANCED:
-        value = balanced_accuracy(predicted, actual)
-        low, high = balanced_interval(predicted, actual)
+    value, (low, high) = sum(scores) / len(scores), interval(scores)
+    accuracy = balanced = f1_of_classes = None
+    if all("accuracy" in result.scores for result in results):
+        predicted, actual = _read_choices(task, results)
+        accuracy = _mean_score(results, "accuracy")
+        balanced = balanced_accuracy(predicted, actual)
+        f1_of_classes = macro_f1(predicted, actual)
+        if task.metric == BALANCED:
+            value = balanced
+            low, high = balanced_interval(predicted, actual)
     return SettingSummary(
         task=task.name,
         setting=setting,
@@ -123,12 +129,12 @@ def _summarise_setting(
         high=high,
         p=None,
         p_holm=None,
-        em=_mean([result.scores["em"] for result in results]),
-        f1=_mean([result.scores["f1"] for result in results]),
-        substring=_mean([result.scores["substring"] for result in results]),
-        accuracy=_mean([result.scores["accuracy"] for result in results]) if is_choice else None,
-        balanced_accuracy=balanced_accuracy(predicted, actual) if is_choice else None,
-        macro_f1=macro_f1(predicted, actual) if is_choice else None,
+        em=_mean_score(results, "em"),
+        f1=_mean_score(results, "f1"),
+        substring=_mean_score(results, "substring"),
+        accuracy=accuracy,
+        balanced_accuracy=balanced,
+        macro_f1=f1_of_classes,
         calls=sum(len(result.calls) for result in results),
         tokens_in=add_counts(result.tokens_in for result in results),
         tokens_out=add_counts(result.tokens_out for result in results),
@@ -137,6 +143,22 @@ def _summarise_setting(
         errors=sum(bool(result.error) for result in results),
         missing=len(task.ids) - len(results),
     )
+
+
+def _read_choices(task: RunTask, results: Sequence[EvalResult]) -> tuple[list[str], list[str]]:
+    """Return the chosen and the right option of each result: their texts if they are classes, else their letters."""
+    predicted, actual = [], []
+    for result in results:
+        answer = result.answers[0]
+        if result.prediction in result.answers:
+            answer = result.prediction
+        if task.metric == BALANCED:
+            predicted.append(result.choices.get(result.prediction, ""))
+            actual.append(result.choices[answer])
+        else:
+            predicted.append(result.prediction if result.prediction in result.choices else "")
+            actual.append(answer)
+    return predicted, actual
 
 
 def _cost(results: Sequence[EvalResult], price_in: float | None, price_out: float | None) -> float | None:
@@ -151,8 +173,8 @@ def _cost(results: Sequence[EvalResult], price_in: float | None, price_out: floa
     return total / MILLION
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+def _mean_score(results: Sequence[EvalResult], metric: str) -> float:
+    return sum(result.scores[metric] for result in results) / len(results)
 
 
 # The Hugging Face Hub's formats: .eval_results/*.yaml for the repository of a model, eval.yaml for that of a data set.
@@ -190,23 +212,26 @@ def write_results(run: Run, rows: Sequence[SettingSummary], folder: Path) -> lis
     cards = ", ".join(f"{name} (sha256 {digest[:12]})" for name, digest in plan.cards.items())
     for task in plan.tasks:
         entries = []
-        for row in (row for row in rows if row.task == task.name):
-            parts = [
+        for row in rows:
+            if row.task != task.name:
+                continue
+            notes = [
                 f"setting {row.setting}",
                 f"{row.metric}, 95 % interval {row.low:.4f} to {row.high:.4f}",
                 f"{row.n} of {task.total} questions, {row.errors} failed",
                 f"LLM {plan.llm}",
-                f"cards {cards}" if cards else "",
                 f"seed {plan.seed}",
                 f"data sha256 {task.sha256}",
                 f"kcard {plan.versions.get('kcard', 'unknown')}",
             ]
+            if cards:
+                notes.insert(4, f"cards {cards}")
             entries.append(
                 {
                     "dataset": {"id": DATASETS.get(task.name, task.name), "task_id": task.name},
                     "value": round(row.value, EVAL_RESULTS_DIGITS),
                     "date": run.started,
-                    "notes": "; ".join(filter(None, parts)),
+                    "notes": "; ".join(notes),
                 }
             )
         if entries:

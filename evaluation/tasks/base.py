@@ -36,10 +36,11 @@ def read_entries(path: Path, name: str, lists: Sequence[str] = LISTS) -> Iterato
         yield from list_entries(parse_file(path, name), f"{name} {path}", lists)
     elif kind in ROWS or path.is_dir():
         for where, row in read_rows(path, name):
-            if kind in TABLES:
-                yield where, {key: value for key, value in row.items() if value}
-            else:
+            if kind not in TABLES:
                 yield from _flat(row, where)
+                continue
+            filled = {key: value for key, value in row.items() if value}
+            yield where, filled
     else:
         raise UsageError(
             f"{name} {path}: unknown kind of file; give .jsonl, .json, .csv or .tsv, or one of them compressed as .gz"
@@ -62,7 +63,10 @@ def parse_file(path: Path, name: str) -> Any:
 def list_entries(data: Any, file: str, lists: Sequence[str] = LISTS) -> Iterator[tuple[str, Row]]:
     """Yield the entries of a parsed file with their places: a list, alone or under the first present key of `lists`."""
     if isinstance(data, dict):
-        data = next((data[key] for key in lists if isinstance(data.get(key), list)), data)
+        for key in lists:
+            if isinstance(data.get(key), list):
+                data = data[key]
+                break
     if not isinstance(data, list):
         keys = ", ".join(f'"{key}"' for key in lists)
         raise UsageError(f"{file}: expected a list of questions, alone or under one of {keys} of an object")
@@ -92,9 +96,9 @@ def _flat(entry: Row, where: str) -> Iterator[tuple[str, Row]]:
 
 def _objects(entry: Row, key: str, where: str) -> list[Row]:
     rows = entry.get(key)
-    if not isinstance(rows, list) or not all(isinstance(item, dict) for item in rows):
-        raise UsageError(f'{where}: expected "{key}" to be a list of objects, as in SQuAD\'s layout')
-    return rows
+    if isinstance(rows, list) and all(isinstance(item, dict) for item in rows):
+        return rows
+    raise UsageError(f'{where}: expected "{key}" to be a list of objects, as in SQuAD\'s layout')
 
 
 # Tasks: questions with accepted answers, on which settings are compared.
@@ -143,7 +147,8 @@ class TaskData:
     def demonstrations(self, item: Item) -> tuple[Item, ...]:
         """Return the demonstrations for a question, without the question itself."""
         shots = self.shots.get(item.group) or self.shots.get("", ())
-        return tuple(shot for shot in shots if shot.question != item.question)
+        others = [shot for shot in shots if shot.question != item.question]
+        return tuple(others)
 
 
 class Task(Protocol):
@@ -181,12 +186,10 @@ class Columns:
         options = _parsed(_first(row, self.choices))
         if options is None and "A" in row and "B" in row:
             options = {letter: row[letter] for letter in ascii_uppercase if letter in row}
-        if (
-            isinstance(options, dict)
-            and isinstance(options.get("text"), list)
-            and isinstance(options.get("label"), list)
-        ):
-            options = dict(zip(map(_text, options["label"]), options["text"], strict=False))
+        if isinstance(options, dict):
+            labels, texts = options.get("label"), options.get("text")
+            if isinstance(labels, list) and isinstance(texts, list):
+                options = dict(zip(map(_text, labels), texts, strict=False))
         try:
             choices = checked(Question("?", choices_of(options))).choices
         except UsageError as error:
@@ -198,9 +201,10 @@ class Columns:
             raise UsageError(
                 f'{where}: expected {_quoted(self.answers)}; there is no answer to "{question[:60]}"'
             )
+        answers = _texts(answer)
         if choices:
             answers = _right_letters(answer, choices, where)
-        elif not (answers := tuple(dict.fromkeys(filter(None, map(_text, _as_list(answer)))))):
+        elif not answers:
             raise UsageError(
                 f'{where}: expected an "answer" or "answers"; there is no answer to "{question[:60]}"'
             )
@@ -217,11 +221,11 @@ class Columns:
         return Item(
             id=_text(_first(row, self.id)),
             question=question,
-            answers=answers,
+            answers=tuple(dict.fromkeys(answers)),
             choices=choices,
             group=group,
             popularity=popularity,
-            passages=tuple(text for text in map(_text, _as_list(_first(row, self.passages))) if text),
+            passages=tuple(_texts(_first(row, self.passages))),
             label=_text(_first(row, self.label)),
         )
 
@@ -234,29 +238,34 @@ def required_text(row: Row, names: Names, where: str) -> str:
     return text.strip()
 
 
-def _right_letters(answer: Any, choices: tuple[Choice, ...], where: str) -> tuple[str, ...]:
+def _right_letters(answer: Any, choices: tuple[Choice, ...], where: str) -> list[str]:
     """Return the letter of the right option, which `answer` gives as letter, number (from 0) or text.
 
     The letters of options with the same text follow, since they can't be told apart.
     """
     text = _text(answer)
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 3 else len(choices)
-    right = (
-        next((choice for choice in choices if choice.name.casefold() == text.casefold()), None)
-        or next((choice for choice in choices if choice.description.casefold() == text.casefold()), None)
-        or (choices[number] if number < len(choices) else None)
-    )
+    named = [choice for choice in choices if choice.name.casefold() == text.casefold()]
+    described = [choice for choice in choices if choice.description.casefold() == text.casefold()]
+    right = None
+    if named or described:
+        right = (named or described)[0]
+    elif text.isascii() and text.isdigit() and len(text) < 3 and int(text) < len(choices):
+        right = choices[int(text)]
     if right is None:
+        letters = ", ".join(choice.name for choice in choices)
         raise UsageError(
-            f"{where}: the answer {text[:60]!r} is not one of the options {', '.join(c.name for c in choices)}: "
-            "give the letter, the number (from 0) or the text of one of them"
+            f"{where}: the answer {text[:60]!r} is not one of the options {letters}: give the letter, the number "
+            "(from 0) or the text of one of them"
         )
-    same = (choice.name for choice in choices if choice.description == right.description)
-    return tuple(dict.fromkeys([right.name, *same]))
+    same = [choice.name for choice in choices if choice.description == right.description]
+    return list(dict.fromkeys([right.name, *same]))
 
 
 def _first(row: Row, names: Names) -> Any:
-    return next((row[name] for name in names if row.get(name) is not None), None)
+    for name in names:
+        if row.get(name) is not None:
+            return row[name]
+    return None
 
 
 def _quoted(names: Names) -> str:
@@ -273,11 +282,14 @@ def _parsed(value: Any) -> Any:
     return value
 
 
-def _as_list(value: Any) -> list[Any]:
+def _texts(value: Any) -> list[str]:
+    """Return the texts of a value: one text, a list, SQuAD's {"text": [...]}, or a list as JSON text."""
     value = _parsed(value)
     if isinstance(value, dict):
         value = value.get("text")
-    return value if isinstance(value, list) else [value]
+    if not isinstance(value, list):
+        value = [value]
+    return list(filter(None, map(_text, value)))
 
 
 def _text(value: Any) -> str:
@@ -290,12 +302,12 @@ def _text(value: Any) -> str:
 
 # Demonstrations for data sets without their own, drawn from the questions as in Adaptive Retrieval (appendix B).
 
-SHOTS = 15
+MAX_SHOTS = 15
 SEED = 0
 
 
 def draw_shots_of_other_groups(items: Sequence[Item]) -> Mapping[str, tuple[Item, ...]]:
-    """Draw, for each group, a question of every other group, at most SHOTS; empty without groups.
+    """Draw, for each group, a question of every other group, at most MAX_SHOTS; empty without groups.
 
     The questions of a group share their demonstrations; the paper draws them for each question.
     """
@@ -303,18 +315,21 @@ def draw_shots_of_other_groups(items: Sequence[Item]) -> Mapping[str, tuple[Item
     for item in items:
         if item.group:
             by_group.setdefault(item.group, []).append(item)
-    demonstrations = {}
+    demonstrations: dict[str, tuple[Item, ...]] = {}
+    if len(by_group) < 2:
+        return demonstrations
     for group in by_group:
         random = Random(derive_seed(SEED, "shots", group))
-        others = [random.choice(by_group[other]) for other in sorted(by_group) if other != group]
-        random.shuffle(others)
-        demonstrations[group] = tuple(others[:SHOTS])
-    return {group: shots for group, shots in demonstrations.items() if shots}
+        shots = [random.choice(members) for other, members in sorted(by_group.items()) if other != group]
+        random.shuffle(shots)
+        demonstrations[group] = tuple(shots[:MAX_SHOTS])
+    return demonstrations
 
 
 def draw_shots(items: Sequence[Item]) -> Mapping[str, tuple[Item, ...]]:
-    """Draw SHOTS questions as demonstrations for all groups; TaskData.demonstrations leaves out the question itself."""
-    return {"": tuple(Random(derive_seed(SEED, "shots")).sample(items, min(SHOTS, len(items))))}
+    """Draw demonstrations for all groups, at most MAX_SHOTS; TaskData.demonstrations leaves out the question itself."""
+    shots = Random(derive_seed(SEED, "shots")).sample(items, min(MAX_SHOTS, len(items)))
+    return {"": tuple(shots)}
 
 
 # Task data from items: ids are unique, and duplicate questions are merged.
@@ -333,7 +348,9 @@ def from_rows(
 
     def items() -> Iterable[PlacedItem]:
         for where, row in read_entries(path, name):
-            entry = row if shaped is None else shaped(row)
+            entry: Row | None = row
+            if shaped is not None:
+                entry = shaped(row)
             if entry is not None:
                 yield where, columns.item(entry, where)
 
@@ -381,9 +398,11 @@ def collect_items(
         raise UsageError(f"{name} {path}: no question in it: give a file with at least one")
     # The sha256 of the file; for a folder, of its files' digests and names.
     if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file())
-        lines = (f"{file_digest(file)} {file.relative_to(path).as_posix()}\n" for file in files)
-        digest = hashlib.sha256("".join(lines).encode()).hexdigest()
+        hasher = hashlib.sha256()
+        for file in sorted(path.rglob("*")):
+            if file.is_file():
+                hasher.update(f"{file_digest(file)} {file.relative_to(path).as_posix()}\n".encode())
+        digest = hasher.hexdigest()
     else:
         digest = file_digest(path)
     return TaskData(name, metric, tuple(by_id.values()), digest, shots or {})
@@ -414,8 +433,13 @@ def recognise_task(path: Path) -> str:
     The files of Knowledge Card's repository declare it, and JSON files of {name, split, rows}. Raises UsageError for an
     unreadable JSON file.
     """
-    data = parse_file(path, "questions") if suffix(path) == ".json" else None
+    if suffix(path) != ".json":
+        return "jsonl"
+    data = parse_file(path, "questions")
     if not isinstance(data, dict):
         return "jsonl"
-    label = str(data.get("dataset") or (data.get("name") if "split" in data else "")).casefold()
-    return max((name for name in task_names() if label.startswith(name)), key=len, default="jsonl")
+    label = data.get("dataset")
+    if not label and "split" in data:
+        label = data.get("name")
+    names = [name for name in task_names() if str(label or "").casefold().startswith(name)]
+    return max(names, key=len, default="jsonl")

@@ -76,15 +76,20 @@ def _paragraphs(row: Row, where: str) -> list[str]:
 
     The context may also be an object of two lists, "title" and "sentences".
     """
+    paragraphs = []
     try:
         if "paragraphs" in row:
-            return [
-                f"{one['title']}\n{one.get('text') or one['paragraph_text']}" for one in row["paragraphs"]
-            ]
+            for paragraph in row["paragraphs"]:
+                text = paragraph.get("text") or paragraph["paragraph_text"]
+                paragraphs.append(f"{paragraph['title']}\n{text}")
+            return paragraphs
         context = row.get("context") or []
         if isinstance(context, dict):
             context = zip(context["title"], context["sentences"], strict=True)
-        return [f"{title}\n{' '.join(sentence.strip() for sentence in group)}" for title, group in context]
+        for title, sentences in context:
+            text = " ".join(sentence.strip() for sentence in sentences)
+            paragraphs.append(f"{title}\n{text}")
+        return paragraphs
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise UsageError(
             f'{where}: expected "paragraphs" of {{title, text}} or a "context" of [title, [sentences]] pairs'
@@ -93,7 +98,8 @@ def _paragraphs(row: Row, where: str) -> list[str]:
 
 def read_musique(path: Path) -> TaskData:
     data = read_multihop("musique", path)
-    return replace(data, items=tuple(replace(item, group=item.id.split("__")[0]) for item in data.items))
+    items = [replace(item, group=item.id.split("__")[0]) for item in data.items]
+    return replace(data, items=tuple(items))
 
 
 HOTPOTQA = DatasetTask(partial(read_multihop, "hotpotqa"))
@@ -117,10 +123,13 @@ def read_entityquestions(path: Path) -> TaskData:
     set lacks, as popularity.jsonl: lines of {question, popularity}.
     """
     files, popularity = [path], path / "popularity.jsonl"
-    popularity_of = PopularityFile(str(popularity)) if popularity.is_file() else lambda _: None
+    popularity_of = None
+    if popularity.is_file():
+        popularity_of = PopularityFile(str(popularity))
     if path.is_dir():
-        splits = (sorted((path / split).glob("P*.json*")) for split in ENTITYQUESTIONS_SPLITS)
-        files = next(filter(None, splits), [])
+        files = []
+        for split in ENTITYQUESTIONS_SPLITS:
+            files = files or sorted((path / split).glob("P*.json*"))
     if not files:
         raise UsageError(
             f"{ENTITYQUESTIONS_NAME} {path}: expected files such as test/P17.test.json in the folder"
@@ -131,7 +140,9 @@ def read_entityquestions(path: Path) -> TaskData:
             relation = file.name.split(".")[0]
             for number, (where, row) in enumerate(read_entries(file, ENTITYQUESTIONS_NAME), start=1):
                 placed = {"relation": relation, "id": f"{relation}-{number}", **row}
-                placed["popularity"] = popularity_of(str(row.get("question")))
+                placed["popularity"] = None
+                if popularity_of is not None:
+                    placed["popularity"] = popularity_of(str(row.get("question")))
                 yield where, ENTITYQUESTIONS_COLUMNS.item(placed, where)
 
     data = collect_items(ENTITYQUESTIONS_NAME, "substring", path, items())
@@ -153,12 +164,11 @@ def add_relation(row: Row) -> Row:
     question = row.get("input")
     if "prop" in row or not isinstance(question, str):
         return row
-    matching = [
-        (len(before) + len(after), name)
-        for name, before, after in _templates()
-        if question.startswith(before) and question.endswith(after)
-    ]
-    return {**row, "prop": max(matching, default=(0, ""))[1]}
+    longest = (0, "")
+    for name, before, after in _templates():
+        if question.startswith(before) and question.endswith(after):
+            longest = max(longest, (len(before) + len(after), name))
+    return {**row, "prop": longest[1]}
 
 
 POPQA = task_of_rows(
@@ -189,14 +199,21 @@ def add_short_answers(row: Row) -> Row | None:
         return row
     tokens = row["document_text"].split(" ")
     texts = []
-    annotations = row["annotations"] if isinstance(row["annotations"], list) else []
+    annotations = row["annotations"]
+    if not isinstance(annotations, list):
+        return None
     for annotation in annotations:
-        for span in (annotation.get("short_answers") or ()) if isinstance(annotation, dict) else ():
-            ends = span if isinstance(span, dict) else {}
-            start, end = ends.get("start_token"), ends.get("end_token")
-            is_span = isinstance(start, int) and isinstance(end, int)
-            texts.append(" ".join(tokens[start:end]) if is_span else "")
-    return {**row, "short_answers": texts} if any(texts) else None
+        if not isinstance(annotation, dict):
+            continue
+        for span in annotation.get("short_answers") or ():
+            if not isinstance(span, dict):
+                continue
+            start, end = span.get("start_token"), span.get("end_token")
+            if isinstance(start, int) and isinstance(end, int):
+                texts.append(" ".join(tokens[start:end]))
+    if not any(texts):
+        return None
+    return {**row, "short_answers": texts}
 
 
 NQ = task_of_rows(
@@ -223,8 +240,10 @@ def add_aliases(row: Row) -> Row:
     if not isinstance(answer, dict):
         return row
     parts: dict[str, Any] = {key.lower(): value for key, value in answer.items()}
-    others = (parts.get("humananswers"), parts.get("aliases"))
-    names = [parts.get("value"), *(name for part in others if isinstance(part, list) for name in part)]
+    names = [parts.get("value")]
+    for others in (parts.get("humananswers"), parts.get("aliases")):
+        if isinstance(others, list):
+            names += others
     return {**row, "answers": names}
 
 
@@ -268,7 +287,8 @@ def _truthfulqa_options(row: Row) -> list[Any]:
         return sorted(targets, key=lambda option: targets[option] != 1)
     best, wrong = row.get("Best Answer"), row.get("Incorrect Answers")
     if isinstance(best, str) and isinstance(wrong, str):
-        return list(dict.fromkeys(text.strip() for text in (best, *wrong.split(";")) if text.strip()))
+        texts = [text.strip() for text in (best, *wrong.split(";"))]
+        return list(dict.fromkeys(filter(None, texts)))
     return []
 
 
@@ -277,11 +297,18 @@ def _truthfulqa_options(row: Row) -> list[Any]:
 # Questions marked is_impossible are skipped: their paragraph has no answer, but an LLM may know one. Lines of
 # {title, context, questions: [{question, answer}]} are read too.
 
+
+def skip_impossible(row: Row) -> Row | None:
+    if row.get("is_impossible") is True:
+        return None
+    return row
+
+
 SQUAD = task_of_rows(
     "squad",
     "f1",
     Columns(passages=("context",)),
-    lambda row: None if row.get("is_impossible") is True else row,
+    skip_impossible,
 )
 
 
@@ -308,22 +335,26 @@ def domain_of(subject: str) -> str:
 @cache
 def _domains() -> dict[str, str]:
     table: dict[str, str] = tomllib.loads(DOMAINS.read_text(encoding="utf-8"))
-    return {subject: domain for domain, subjects in table.items() for subject in subjects.split()}
+    domains: dict[str, str] = {}
+    for domain, subjects in table.items():
+        domains |= dict.fromkeys(subjects.split(), domain)
+    return domains
+
+
+def skip_mistakes(row: Row) -> Row | None:
+    if row.get("error_type") in {None, "ok"}:
+        return row
+    return None
 
 
 def read_mmlu(path: Path) -> TaskData:
     """Read MMLU, scored by accuracy; the group of a question is its subject."""
     if not path.is_dir():
-        return from_rows(
-            MMLU_NAME,
-            METRIC,
-            path,
-            MMLU_COLUMNS,
-            lambda row: row if row.get("error_type") in {None, "ok"} else None,
-        )
-    split = next((split for split in MMLU_SPLITS if any((path / split).glob("*.csv"))), None)
-    if split is None:
+        return from_rows(MMLU_NAME, METRIC, path, MMLU_COLUMNS, skip_mistakes)
+    splits = [split for split in MMLU_SPLITS if any((path / split).glob("*.csv"))]
+    if not splits:
         raise UsageError(f"{MMLU_NAME} {path}: expected tables such as test/anatomy_test.csv in the folder")
+    split = splits[0]
     shots: dict[str, tuple[Item, ...]] = {}
     for _, item in _mmlu_items(path / "dev", "dev"):
         shots[item.group] = (*shots.get(item.group, ()), item)
@@ -364,17 +395,17 @@ def read_lun(path: Path) -> TaskData:
     """Read LUN, scored by balanced accuracy; the variant is the number of classes: lun-2, lun-4."""
     file = f"{LUN_NAME} {path}"
     data = parse_file(path, LUN_NAME)
-    classes = data.get("potential_labels") if isinstance(data, dict) else None
+    classes = None
+    if isinstance(data, dict):
+        classes = data.get("potential_labels")
     if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):
         raise UsageError(
             f'{file}: expected a list of one or more classes, each a text, under "potential_labels"'
         )
     items = _lun_items(data, file, "testset", classes)
-    shots = tuple(item for _, item in _lun_items(data, file, "demos", classes))
-    return replace(
-        collect_items(LUN_NAME, "balanced-accuracy", path, items, {"": shots}),
-        name=f"{LUN_NAME}-{len(classes)}",
-    )
+    shots = [item for _, item in _lun_items(data, file, "demos", classes)]
+    task = collect_items(LUN_NAME, "balanced-accuracy", path, items, {"": tuple(shots)})
+    return replace(task, name=f"{LUN_NAME}-{len(classes)}")
 
 
 def _lun_items(data: object, file: str, key: str, classes: list[str]) -> Iterator[PlacedItem]:
@@ -400,14 +431,17 @@ def read_midterm(path: Path) -> TaskData:
     file = f"{MIDTERM_NAME} {path}"
     data = parse_file(path, MIDTERM_NAME)
     items = list(_midterm_items(data, file, "testset"))
-    shots = tuple(item for _, item in _midterm_items(data, file, "demos"))
+    shots = [item for _, item in _midterm_items(data, file, "demos")]
     counts = sorted({len(item.choices) for _, item in items})
     if len(counts) > 1:
         raise UsageError(
             f"{file}: has questions with {' and '.join(map(str, counts))} options, expected one number: give one of "
             "the data set's files"
         )
-    task = collect_items(MIDTERM_NAME, "em" if counts == [0] else "accuracy", path, items, {"": shots})
+    metric = "accuracy"
+    if counts == [0]:
+        metric = "em"
+    task = collect_items(MIDTERM_NAME, metric, path, items, {"": tuple(shots)})
     return replace(task, name=f"{MIDTERM_NAME}-{VARIANTS[counts[0]]}")
 
 
@@ -429,18 +463,25 @@ def _split_options(line: str) -> list[str]:
     chosen whose shortest name has the most whole words.
     """
     for letters in ("ABCD", "AB"):
-        places = [[m.start() for m in re.finditer(rf"(?<!\S){letter}\.\s", line)] for letter in letters]
+        places = []
+        for letter in letters:
+            marks = re.finditer(rf"(?<!\S){letter}\.\s", line)
+            places.append([mark.start() for mark in marks])
         best: tuple[int, list[str]] | None = None
         for cut in product(*places):
             if cut[0] != 0 or list(cut) != sorted(set(cut)):
                 continue
             names = [line[start + 2 : end].strip() for start, end in pairwise((*cut, len(line)))]
-            shortest = min(sum(not INITIAL.fullmatch(word) for word in name.split()) for name in names)
+            shortest = min(map(_count_whole_words, names))
             if best is None or shortest > best[0]:
                 best = shortest, names
         if best is not None:
             return best[1]
     return []
+
+
+def _count_whole_words(name: str) -> int:
+    return sum(not INITIAL.fullmatch(word) for word in name.split())
 
 
 # WikiDYK (Zhang et al., 2025): facts from Wikipedia's "Did you know", and questions about them.
@@ -468,8 +509,9 @@ def read_wikidyk(path: Path) -> TaskData:
                 continue
             for kind, one in evaluation.items():
                 placed = f"{where}, {kind}"
-                fields = one if isinstance(one, dict) else {}
-                row_of_kind = {**fields, "kind": kind, "fact": row.get("fact"), "id": f"{number}-{kind}"}
+                row_of_kind = {"kind": kind, "fact": row.get("fact"), "id": f"{number}-{kind}"}
+                if isinstance(one, dict):
+                    row_of_kind = one | row_of_kind
                 yield placed, WIKIDYK_COLUMNS.item(row_of_kind, placed)
 
     return collect_items(WIKIDYK_NAME, "substring", path, items())
@@ -477,6 +519,13 @@ def read_wikidyk(path: Path) -> TaskData:
 
 # Any file of {question, answers} or {question, choices, answer}: JSON lines, JSON, CSV or TSV, also compressed.
 # Scored by accuracy if all questions are multiple choice, else by exact match.
+
+
+def score_choices_by_accuracy(data: TaskData) -> TaskData:
+    if all(item.choices for item in data.items):
+        return replace(data, metric="accuracy")
+    return data
+
 
 JSONL = task_of_rows(
     "jsonl",
@@ -486,9 +535,7 @@ JSONL = task_of_rows(
         popularity=("popularity", "s_pop"),
         passages=("passages", "context"),
     ),
-    finish=lambda data: (
-        replace(data, metric="accuracy") if all(item.choices for item in data.items) else data
-    ),
+    finish=score_choices_by_accuracy,
 )
 LUN = DatasetTask(read_lun)
 MIDTERM = DatasetTask(read_midterm)

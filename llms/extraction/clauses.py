@@ -129,7 +129,15 @@ def with_plain_idioms(text: str) -> str:
 
 @cache
 def light_stems() -> frozenset[str]:
-    return frozenset(SYNONYMS.get(stem, stem) for word in LIGHT for stem in STEMS(word))
+    stems = set[str]()
+    for word in LIGHT:
+        stems |= stems_of_word(word)
+    return frozenset(stems)
+
+
+def stems_of_word(word: str) -> frozenset[str]:
+    """Return the stems of a word, one for all of its synonyms."""
+    return frozenset(SYNONYMS.get(stem, stem) for stem in STEMS(word))
 
 
 def telling_stems(text: str) -> frozenset[str]:
@@ -139,14 +147,16 @@ def telling_stems(text: str) -> frozenset[str]:
         if DIGIT.search(word):
             stems.add(word.lower())
         elif word.lower() not in LIGHT:
-            stems.update(SYNONYMS.get(stem, stem) for stem in STEMS(word))
+            stems |= stems_of_word(word)
     return frozenset(stems)
 
 
 def sign_of(text: str) -> int:
     """Return 1 if a clause affirms, -1 if it denies or forbids."""
     negations = int(bool(NEGATION.search(NO_NEGATION.sub(" ", text)))) + len(BAN.findall(text))
-    return -1 if negations % 2 else 1
+    if negations % 2:
+        return -1
+    return 1
 
 
 def clauses_of(sentences: Sequence[str], *, cuts_without: bool) -> list[SpokenClause]:
@@ -154,18 +164,28 @@ def clauses_of(sentences: Sequence[str], *, cuts_without: bool) -> list[SpokenCl
     clauses: list[SpokenClause] = []
     for row, sentence in enumerate(sentences):
         task = TASK.match(sentence)
-        plain = with_plain_idioms(sentence[task.end() :] if task else LIST_MARK.sub("", sentence))
-        parts = CUT.split(plain)
-        if cuts_without:
-            parts = [piece for part in parts for piece in WITHOUT.split(part)]
+        plain = LIST_MARK.sub("", sentence)
+        if task:
+            plain = sentence[task.end() :]
+        parts = []
+        for part in CUT.split(with_plain_idioms(plain)):
+            if cuts_without:
+                parts += WITHOUT.split(part)
+            else:
+                parts.append(part)
         for at, part in enumerate(parts):
             text = part.strip()
             if not text:
                 continue
             goes_on = at > 0 or bool(ANAPHORIC.match(text) or REFERRING.search(text) or _is_cut_short(text))
-            clause = _make_clause(text, clauses[-1] if clauses and goes_on else None, row, is_first=at == 0)
-            if task:
-                clause = replace(clause, says=1 if task[1] != " " else -1)
+            before = None
+            if clauses and goes_on:
+                before = clauses[-1]
+            clause = _make_clause(text, before, row, is_first=at == 0)
+            if task and task[1] == " ":
+                clause = replace(clause, says=-1)
+            elif task:
+                clause = replace(clause, says=1)
             clauses.append(clause)
     return clauses
 
@@ -179,9 +199,13 @@ def _make_clause(text: str, before: SpokenClause | None, row: int, *, is_first: 
     """Return the clause with what it takes from the one before: all of it, only its subject, or nothing."""
     is_exception = not is_first and bool(EXCEPTION.match(text))
     is_opposed = not is_first and bool(is_exception or CONTRAST.match(text))
-    plain = text if is_first else LINK.sub("", LINK.sub("", text))
+    plain = text
+    if not is_first:
+        plain = LINK.sub("", LINK.sub("", text))
     auxiliary = AUXILIARY.search(plain)
-    opening = plain[: auxiliary.start()] if auxiliary and telling_stems(plain[: auxiliary.start()]) else ""
+    opening = ""
+    if auxiliary and telling_stems(plain[: auxiliary.start()]):
+        opening = plain[: auxiliary.start()]
     days, sign = weekdays(plain), sign_of(text)
     inherited: frozenset[str] = frozenset()
     subject, context, first = opening, plain, row

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import zip_longest
 
 import numpy as np
 
@@ -55,15 +56,18 @@ def confidence_features(
     """Compute confidence features of an answer from the `best` candidate, which scores `lead` more than the next one.
     `grounds`: its supporting sentences; `near`: see nearness; `decided`: whether it is a verdict of yes or no."""
     question_stems = content_stems(question)
-    in_words = best.answer is not None and form not in (*SENTENCES, "yes/no")
-    polarity = 0.0
-    if form == "yes/no":
-        polarity = DECIDED if decided else UNDECIDED
+    polarity = certainty = 0.0
+    if form == "yes/no" and decided:
+        polarity = DECIDED
+    elif form == "yes/no":
+        polarity = UNDECIDED
+    elif best.answer is not None and form not in SENTENCES:
+        certainty = best.answer.certainty
     return {
         "bias": 1.0,
         "relevance": max(-8.0, min(8.0, best.score)),
         "lead": min(MAX_LEAD, lead),
-        "certainty": best.answer.certainty if best.answer and in_words else 0.0,
+        "certainty": certainty,
         "covered by passage": share_of(question_stems, with_kind(question, best.text), 1.0),
         "covered by grounds": share_of(question_stems, with_kind(question, grounds), 1.0),
         "near": near,
@@ -76,14 +80,22 @@ def confidence_features(
 def probability(values: Mapping[str, float]) -> float:
     """Return the probability that the answer with these features is right, in (0, 1)."""
     weights = calibration_weights()
-    odds = sum(weights.get(name, 0.0) * value for name, value in values.items())
+    odds = 0.0
+    for name, value in values.items():
+        odds += weights.get(name, 0.0) * value
     return 1 / (1 + math.exp(-max(-60.0, min(60.0, odds))))
 
 
 def nearness(pairs: Sequence[tuple[str, str]]) -> list[float]:
     """Return the cosine of each question and its answer's supporting sentences (sentence encoder)."""
-    vectors = kcard_cache.embed([text for pair in pairs for text in pair])
-    return [float(asked @ grounds) for asked, grounds in zip(vectors[::2], vectors[1::2], strict=True)]
+    texts: list[str] = []
+    for pair in pairs:
+        texts += pair
+    vectors = kcard_cache.embed(texts)
+    cosines = []
+    for question, grounds in zip(vectors[::2], vectors[1::2], strict=True):
+        cosines.append(float(question @ grounds))
+    return cosines
 
 
 @cache
@@ -97,12 +109,12 @@ def calibration_weights() -> Mapping[str, float]:
 # Certainty of a span, over all passages that give it, below which sentences answer: of open questions, and of those
 # for a name, place, time or number. On questions about seventeen manuals, spans of a certainty below 0.4 were right for
 # .20, the sentences for .48.
-SURE, UNSURE = 0.5, 0.4
+MIN_CERTAINTY, MIN_CERTAINTY_OF_NAMES = 0.5, 0.4
 BOLD = re.compile(r"(?<![\w*/])\*\*(\w[^*\n]*)\*\*(?![\w*/])")
 YES_OR_NO = re.compile(r"(?:yes|no)\b", re.IGNORECASE)
 ASKED_VERB = re.compile(r"\bwhat (?:does|do|did) \w.* (?<!the )(?<!a )(?<!an )(\w+)\W*$", re.IGNORECASE)
 CLAUSE_BORDER = re.compile(r"[.!?;:]\s+|\n|,\s+(?:and|but|while|which)\s+|\s+and\s+(?=\w+s\s)", re.IGNORECASE)
-LIKELY_STEPS = 0.5  # probability of numbered items that have all words of a question for steps
+STEPS_PROBABILITY = 0.5  # of numbered items that have all words of a question for steps
 ABLE = re.compile(
     r"\b(?:can|could|may) (?:i|we|one)\b|\bis (?:it possible|there (?:a|any|some) way)\b", re.IGNORECASE
 )
@@ -110,7 +122,7 @@ ABLE = re.compile(
 
 # Probability below which an answer is withheld, and the same for steps, reasons and lists: one sees that a quotation
 # does not answer, but not that a name is the wrong one (recipes/reader/calibrate.py, benchmarks/real_documents.py).
-ANSWERED, ANSWERED_IN_SENTENCES = 0.36, 0.25
+MIN_PROBABILITY, MIN_PROBABILITY_OF_SENTENCES = 0.36, 0.25
 
 
 @dataclass(frozen=True)
@@ -130,7 +142,7 @@ class Extract:
     passage: int
     probability: float
     words: bool = False
-    threshold: float = ANSWERED
+    threshold: float = MIN_PROBABILITY
 
     @property
     def is_sure(self) -> bool:
@@ -165,8 +177,11 @@ class _AnswerDraft:
         )
 
     def extract(self, values: Mapping[str, float]) -> Extract:
-        threshold = ANSWERED_IN_SENTENCES if self.form in SENTENCES else ANSWERED
-        likelihood = probability(values) if self.certainty is None else self.certainty
+        threshold, likelihood = MIN_PROBABILITY, self.certainty
+        if self.form in SENTENCES:
+            threshold = MIN_PROBABILITY_OF_SENTENCES
+        if likelihood is None:
+            likelihood = probability(values)
         return Extract(self.text, self.first, self.passage, likelihood, self.words, threshold)
 
 
@@ -185,7 +200,10 @@ def extract_all(
 
     `headings`: the heading that begins each passage, "" for none: headings are read, but not quoted.
     """
-    return [found[0] if found else None for found in _examine_all(questions, headings)]
+    extracts: list[Extract | None] = []
+    for result in _examine_all(questions, headings):
+        extracts.append(result and result[0])
+    return extracts
 
 
 def examine(
@@ -198,28 +216,32 @@ def examine(
 def _examine_all(
     questions: Sequence[tuple[str, Sequence[str]]], headings: Sequence[Sequence[str]] | None = None
 ) -> list[tuple[Extract, dict[str, float]] | None]:
-    forms = [form_of(question) for question, _ in questions]
     over = headings or [()] * len(questions)
     # Cells of tables that are plainly asked for; the reader reads what speaks of the question's subject and time.
-    narrowed, cells = [], []
-    for (question, passages), form, titles in zip(questions, forms, over, strict=True):
+    forms, narrowed, cells = [], [], []
+    for (question, passages), titles in zip(questions, over, strict=True):
+        form = form_of(question)
         wording = ordinals_as_in(passages, question)
-        parts = [
-            split_heading(text, titles[at] if at < len(titles) else "") for at, text in enumerate(passages)
-        ]
+        parts = []
+        for text, title in zip_longest(passages, titles[: len(passages)], fillvalue=""):
+            parts.append(split_heading(text, title))
+        forms.append(form)
         cells.append(find_cell(wording, form, parts))
         narrowed.append((wording, [heading + in_scope(wording, form, body) for heading, body in parts]))
-    drafts = [
-        _draft_answer(question, form, passages, readings, titles, cell)
-        for (question, passages), form, readings, titles, cell in zip(
-            narrowed, forms, read_all(narrowed), over, cells, strict=True
-        )
-    ]
+    # The answers, then their probabilities.
+    drafts = []
+    for (question, passages), form, readings, titles, cell in zip(
+        narrowed, forms, read_all(narrowed), over, cells, strict=True
+    ):
+        drafts.append(_draft_answer(question, form, passages, readings, titles, cell))
     near = iter(nearness([(draft.question, draft.grounds) for draft in drafts if draft]))
-    results = []
+    results: list[tuple[Extract, dict[str, float]] | None] = []
     for draft in drafts:
-        values = draft.features(next(near)) if draft else {}
-        results.append((draft.extract(values), values) if draft else None)
+        if draft is None:
+            results.append(None)
+        else:
+            values = draft.features(next(near))
+            results.append((draft.extract(values), values))
     return results
 
 
@@ -241,9 +263,13 @@ def _draft_answer(
         return replace(draft, text=cell.text or line, grounds=line, first=line)
     supports, best = score_sentences(question, ranked), ranked[0]
     # The only passage leads one that is as likely to answer as not.
-    lead = best.score - ranked[1].score if len(ranked) > 1 else max(0.0, best.score)
+    lead = max(0.0, best.score)
+    if len(ranked) > 1:
+        lead = best.score - ranked[1].score
     draft = _AnswerDraft(question, form, best, lead, best.passage)
-    words = None if form in (*SENTENCES, "yes/no") else best.answer
+    words = best.answer
+    if form in (*SENTENCES, "yes/no"):
+        words = None
     if words is not None and not says_verb(question, best.text, words):
         words = None
     if words is not None:
@@ -253,17 +279,21 @@ def _draft_answer(
             if sentence.start <= words.start < sentence.end:
                 row = at
                 break
-        text, end = best.text, best.sentences[row].end
-        answer_text = text[words.start : end] if end < words.end and text[end].isspace() else words.text
+        answer_text, end = words.text, best.sentences[row].end
+        if end < words.end and best.text[end].isspace():
+            answer_text = best.text[words.start : end]
         draft = replace(draft, text=answer_text, first=sentence_text(best, row), words=True)
         # Noisy-or over the passages that give the same words.
-        same = (c.answer for c in ranked if c.answer and c.answer.text.lower() == words.text.lower())
-        certainty = 1 - math.prod(1 - answer.certainty for answer in same)
-        if certainty >= SURE:
+        doubt = 1.0
+        for candidate in ranked:
+            if candidate.answer and candidate.answer.text.lower() == words.text.lower():
+                doubt *= 1 - candidate.answer.certainty
+        certainty = 1 - doubt
+        if certainty >= MIN_CERTAINTY:
             return replace(draft, grounds=_with_heading(best, draft.first))
     quote = quote_sentences(ranked, supports, whole_passage=form != "yes/no")
     passage, grounds = ranked[quote.candidate].passage, _with_heading(ranked[quote.candidate], quote.text)
-    if words is not None and certainty >= UNSURE and asks_for_words(question, form):
+    if words is not None and certainty >= MIN_CERTAINTY_OF_NAMES and asks_for_words(question, form):
         # Return a name, place, time or number even if unsure; the sentences determine the confidence.
         return replace(draft, grounds=grounds)
     if form == "yes/no":
@@ -273,10 +303,11 @@ def _draft_answer(
             grounds = _with_heading(ranked[at], first)
             draft = replace(draft, best=ranked[at], passage=ranked[at].passage, decided=True)
             return replace(draft, text=answer_text, grounds=grounds, first=first)
-    is_steps = has_asked_steps(question, best.text) and passage == best.passage
-    draft = replace(draft, passage=passage, grounds=grounds, words=False)
     text = _strip_mark(quote.text)
-    return replace(draft, text=text, first=quote.first, certainty=LIKELY_STEPS if is_steps else None)
+    draft = replace(draft, passage=passage, grounds=grounds, text=text, first=quote.first, words=False)
+    if passage == best.passage and has_asked_steps(question, best.text):
+        return replace(draft, certainty=STEPS_PROBABILITY)
+    return draft
 
 
 def says_verb(question: str, text: str, words: AnswerSpan) -> bool:
@@ -286,9 +317,13 @@ def says_verb(question: str, text: str, words: AnswerSpan) -> bool:
     if verb is None:
         return True
     start, end = words.start, words.start + len(words.text)
-    begins = [place.end() for place in CLAUSE_BORDER.finditer(text, 0, start)]
+    begin = 0
+    for place in CLAUSE_BORDER.finditer(text, 0, start):
+        begin = place.end()
     following = CLAUSE_BORDER.search(text, end)
-    clause = text[begins[-1] if begins else 0 : following.start() if following else len(text)]
+    clause = text[begin:]
+    if following:
+        clause = text[begin : following.start()]
     return bool(meaning_stems(verb[1]) & meaning_stems(clause))
 
 
@@ -321,19 +356,25 @@ def _find_verdict(
         # Who asks whether something can be done also wants to know how.
         rows = find_stretch(candidate, supports[at], verdict.last)
     text = _strip_mark(format_lines(candidate, rows))
-    if not YES_OR_NO.match(text):
-        text = f"{'Yes' if verdict.is_yes else 'No'}: {text}"
-    return at, text, first
+    if YES_OR_NO.match(text):
+        return at, text, first
+    if verdict.is_yes:
+        return at, f"Yes: {text}", first
+    return at, f"No: {text}", first
 
 
 def _with_heading(candidate: AnswerCandidate, text: str) -> str:
     """Prepend the heading to a quotation that begins its passage, as in fitting the confidence."""
     heading, body = candidate.text[: candidate.begin], " ".join(candidate.text[candidate.begin :].split())
     opening = " ".join(text.partition(" … ")[0].partition("\n")[0].split())
-    return heading + text if body.startswith(opening) else text
+    if body.startswith(opening):
+        return heading + text
+    return text
 
 
 def _strip_mark(text: str) -> str:
     """Strip the bullet, number or box of a lone list item, and the marks of bold text."""
     plain = BOLD.sub(r"\1", text)
-    return plain if "\n" in plain else TASK.sub("", LIST_MARK.sub("", plain))
+    if "\n" in plain:
+        return plain
+    return TASK.sub("", LIST_MARK.sub("", plain))

@@ -18,10 +18,10 @@ from kcard.text import numbers
 # Answer candidates: the embedded reader's output for each passage, best first.
 
 # Log-odds, fitted on people's questions about ten manuals, with the passages that answer them.
-COVERED = 6.0  # for a passage with all of the question's words
-HEADED = 1.5  # for the last part of a heading that means the same as the question (static embeddings)
+COVERAGE_WEIGHT = 6.0  # for a passage with all of the question's words
+HEADING_WEIGHT = 1.5  # for the last part of a heading that means the same as the question (static embeddings)
 MISSING_NUMBER = 4.0  # per number of the question that a passage lacks
-MISFIT = 3.0  # for an answer that is not of the kind the question asks for
+MISFIT_COST = 3.0  # for an answer that is not of the kind the question asks for
 
 STEPS = re.compile(r"\b(?:steps|procedure|instructions)\b", re.IGNORECASE)
 NUMBERED = re.compile(r"^\s*\(?\d{1,3}[.)]\s", re.MULTILINE)
@@ -48,18 +48,19 @@ class AnswerCandidate:
     @functools.cached_property
     def sentences(self) -> tuple[Sentence, ...]:
         """Sentences of the passage without its heading; of the heading if there is nothing else."""
-        behind = tuple(
-            replace(sentence, start=max(sentence.start, self.begin))
-            for sentence in self.reading.sentences
-            if sentence.end > self.begin
-        )
-        return behind or self.reading.sentences
+        behind = []
+        for sentence in self.reading.sentences:
+            if sentence.end > self.begin:
+                behind.append(replace(sentence, start=max(sentence.start, self.begin)))
+        return tuple(behind) or self.reading.sentences
 
 
 def split_heading(text: str, heading: str) -> tuple[str, str]:
     """Return the heading that begins a passage, with its colon, and the rest."""
-    begin = f"{heading}: " if heading else ""
-    return (begin, text.removeprefix(begin)) if text.startswith(begin) else ("", text)
+    begin = f"{heading}: "
+    if not heading or not text.startswith(begin):
+        return "", text
+    return begin, text.removeprefix(begin)
 
 
 def rank_candidates(
@@ -71,25 +72,30 @@ def rank_candidates(
 ) -> list[AnswerCandidate]:
     """Rank the passages that have text, best first."""
 
-    def likelihood(words: AnswerSpan) -> float:
-        return math.log(max(words.certainty, 1e-9)) - (0.0 if fits(form, words.text) else MISFIT)
+    def log_likelihood(words: AnswerSpan) -> float:
+        likelihood = math.log(max(words.certainty, 1e-9))
+        if not fits(form, words.text):
+            likelihood -= MISFIT_COST
+        return likelihood
 
     question_numbers = numbers(question)
     ranked = []
     for at, (text, reading) in enumerate(zip(passages, readings, strict=True)):
-        heading, _ = split_heading(text, headings[at] if at < len(headings) else "")
-        if reading.sentences:
-            answer = max(reading.answers, key=likelihood, default=None)
-            lacking = [
-                number for number in question_numbers - numbers(text) if not includes_year(text, number)
-            ]
-            score = reading.relevance - MISSING_NUMBER * len(lacking)
-            score -= 0.0 if answer and fits(form, answer.text) else MISFIT
-            score += COVERED * token_share(question, with_kind(question, text))
-            if at < len(headings) and headings[at]:
-                question_vector, heading_vector = static.embed([question, headings[at].rpartition(" > ")[2]])
-                score += HEADED * float(question_vector @ heading_vector)
-            ranked.append(AnswerCandidate(at, text, reading, answer, score, len(heading)))
+        if not reading.sentences:
+            continue
+        answer = max(reading.answers, key=log_likelihood, default=None)
+        missing = question_numbers - numbers(text)
+        lacking = [number for number in missing if not includes_year(text, number)]
+        score = reading.relevance - MISSING_NUMBER * len(lacking)
+        if answer is None or not fits(form, answer.text):
+            score -= MISFIT_COST
+        score += COVERAGE_WEIGHT * token_share(question, with_kind(question, text))
+        heading = ""
+        if at < len(headings) and headings[at]:
+            heading, _ = split_heading(text, headings[at])
+            question_vector, heading_vector = static.embed([question, headings[at].rpartition(" > ")[2]])
+            score += HEADING_WEIGHT * float(question_vector @ heading_vector)
+        ranked.append(AnswerCandidate(at, text, reading, answer, score, len(heading)))
     return sorted(ranked, key=lambda candidate: -candidate.score)
 
 
@@ -117,9 +123,10 @@ ENOUGH_WORDS = 25  # of one passage, to which nothing from anywhere else is adde
 MAX_QUOTE_WORDS = 90
 MAX_LIST_WORDS = 150
 WORTH = 3.0  # support above -WORTH makes a sentence part of the quotation around the best one
-NEAR = 1.5  # maximum gap in support between the best sentence and neighbours that belong to it
-APART = 3.0  # the same in log-probability, for sentences anywhere
-SHARED, ANSWERING = 2.0, 2.0  # support for all words of the question, and for an answer span of certainty 1
+MAX_SUPPORT_GAP = 1.5  # between the best sentence and neighbours that belong to it
+MAX_LIKELINESS_GAP = 3.0  # the same in log-probability, for sentences anywhere
+SHARED_WORDS_WEIGHT = 2.0  # support for all words of the question
+ANSWER_WEIGHT = 2.0  # support for an answer span of certainty 1
 SHARPNESS = 1 / 0.7  # inverse temperature of the softmax over support
 LEANING = re.compile(r"(?:It|Its|This|That|These|Those|They|Their|He|She|His|Her|Such|Both)\b")
 ITEM = re.compile(r"\s*(?:[-*•]|\(?\d{1,3}[.)])\s")
@@ -149,12 +156,11 @@ def score_sentences(question: str, candidates: Sequence[AnswerCandidate]) -> lis
         text, words = candidate.text, candidate.answer
         support = []
         for sentence in candidate.sentences:
-            holds = words is not None and sentence.start <= words.start < sentence.end
-            support.append(
-                sentence.evidence
-                + SHARED * share_of(question_stems, text[sentence.start : sentence.end])
-                + ANSWERING * (words.certainty if words and holds else 0.0)
-            )
+            score = sentence.evidence
+            score += SHARED_WORDS_WEIGHT * share_of(question_stems, text[sentence.start : sentence.end])
+            if words is not None and sentence.start <= words.start < sentence.end:
+                score += ANSWER_WEIGHT * words.certainty
+            support.append(score)
         supports.append(support)
     return supports
 
@@ -187,16 +193,18 @@ def quote_sentences(
     if whole_passage and words >= ENOUGH_WORDS:
         order = []
     for likeliness, at, row in order[1:]:
-        if len(chosen) >= MAX_QUOTED_SENTENCES or likeliness < most - APART:
+        if len(chosen) >= MAX_QUOTED_SENTENCES or likeliness < most - MAX_LIKELINESS_GAP:
             break
         if (at, row) not in chosen:
             text, sentences = candidates[at].text, candidates[at].sentences
-            led = row + 1 < len(sentences) and text[: sentences[row].end].endswith(":")
-            chosen += [(at, row), *([(at, row + 1)] if led and (at, row + 1) not in chosen else [])]
-    parts = [
-        format_lines(candidates[at], sorted(row for other, row in chosen if other == at))
-        for at in dict.fromkeys(at for at, _ in chosen)
-    ]
+            chosen.append((at, row))
+            is_lead_in = row + 1 < len(sentences) and text[: sentences[row].end].endswith(":")
+            if is_lead_in and (at, row + 1) not in chosen:
+                chosen.append((at, row + 1))
+    rows_of_candidate: dict[int, list[int]] = {}
+    for at, row in chosen:
+        rows_of_candidate.setdefault(at, []).append(row)
+    parts = [format_lines(candidates[at], sorted(of_it)) for at, of_it in rows_of_candidate.items()]
     return SentenceQuote("\n".join(parts), lead, format_lines(candidates[lead], rows))
 
 
@@ -241,7 +249,7 @@ def _find_neighbours(candidate: AnswerCandidate, support: Sequence[float], best:
     words = _count_words(text, sentences[best])
     while words < MAX_QUOTE_WORDS:
         sides = [at for at in (first - 1, last + 1) if 0 <= at < len(sentences)]
-        able = [at for at in sides if support[at] >= support[best] - NEAR]
+        able = [at for at in sides if support[at] >= support[best] - MAX_SUPPORT_GAP]
         if not able:
             break
         at = max(able, key=lambda at: support[at])
@@ -258,11 +266,9 @@ def _with_context(candidate: AnswerCandidate, first: int, last: int) -> list[int
         first -= 1  # the sentence that the pronoun refers to
     if text[: sentences[last].end].endswith(":") and last + 1 < len(sentences):
         last += 1  # the command or list that the sentence introduces
-        while (
-            words < MAX_LIST_WORDS
-            and last + 1 < len(sentences)
-            and _is_same_list(text, sentences, last + 1, first, last)
-        ):
+        while words < MAX_LIST_WORDS and last + 1 < len(sentences):
+            if not _is_same_list(text, sentences, last + 1, first, last):
+                break
             last += 1
             words += _count_words(text, sentences[last])
     return list(range(first, last + 1))
@@ -270,7 +276,9 @@ def _with_context(candidate: AnswerCandidate, first: int, last: int) -> list[int
 
 def _is_same_list(text: str, sentences: Sequence[Sentence], at: int, first: int, last: int) -> bool:
     """Return whether a neighbour continues the answer's list: another item, or its lead-in."""
-    edge = sentences[first if at < first else last]
+    edge = sentences[last]
+    if at < first:
+        edge = sentences[first]
     beside = text[sentences[at].start : sentences[at].end]
     inside = text[edge.start : edge.end]
     if at < first:
@@ -292,5 +300,10 @@ def format_lines(candidate: AnswerCandidate, rows: Sequence[int]) -> str:
             parts[-1] += text[sentences[row - 1].end : end]
         else:
             parts.append(text[sentences[row].start : end])
-    lines = ("\n".join(" ".join(line.split()) for line in part.split("\n") if line.strip()) for part in parts)
-    return " … ".join(lines)
+    return " … ".join(map(collapse_lines, parts))
+
+
+def collapse_lines(text: str) -> str:
+    """Return the text without blank lines, and one blank between the words of each line."""
+    lines = [" ".join(line.split()) for line in text.split("\n") if line.strip()]
+    return "\n".join(lines)

@@ -18,7 +18,7 @@ LEANING = re.compile(
     r"\b(?:it|its|this|that|these|those|they|them|their|he|she|his|her|one|such|both)\b", re.IGNORECASE
 )
 MAX_SIBLING_WORDS = 15  # of a sentence about another subject
-MIN_ALIKE, ALIKE = 2, 0.6  # words of a predicate, and their share, that make two sentences say alike
+MIN_SHARED_WORDS, MIN_SHARED_PART = 2, 0.6  # of a predicate, from which two sentences say alike
 CLAUSE = re.compile(r";\s+")
 SUPERLATIVE = re.compile(r"\b(?:\w{2,}est|first|last|most|least|best|worst)\b", re.IGNORECASE)
 
@@ -34,39 +34,45 @@ def in_scope(question: str, form: Form, text: str) -> str:
 def keep_row(question: str, text: str) -> str:
     """Leave out the other rows of a table, if the question names one."""
     rows = rows_of(text, 0)
-    row = best_row(question, rows) if len(rows) > 1 else None
+    if len(rows) < 2:
+        return text
+    row = best_row(question, rows)
     if row is None:
         return text
     others = {other.line for other in rows} - {row.line}
-    return "\n".join(line for line in text.split("\n") if line.strip() not in others)
+    left = [line for line in text.split("\n") if line.strip() not in others]
+    return "\n".join(left)
 
 
 def keep_times(question: str, form: Form, text: str) -> str:
     """Leave out sentences of another time than the question's, if one of its time or of none has their words of it;
     for a year that a sentence's period includes, also those of no time."""
-    time = None if form == "when" else asked_period(question)
+    if form == "when":
+        return text
+    time = asked_period(question)
     if time is None:
         return text
     stems = meaning_stems(question)
     spans = sentence_spans(text)
-    sentences = [text[start:end] for start, end in spans]
-    periods = [period_of(sentence) for sentence in sentences]
-    shared = [stems & meaning_stems(sentence) for sentence in sentences]
     is_now = time == (NOW, NOW)
+    shared: list[frozenset[str]] = []  # words of the question in each sentence
     fitting, open_ended = [], []
-    for at, period in enumerate(periods):
+    for at, (start, end) in enumerate(spans):
+        sentence = text[start:end]
+        shared.append(stems & meaning_stems(sentence))
+        period = period_of(sentence)
         # A sentence about one year may still hold.
         if period is None or overlap(time, period) or (is_now and period[0] == period[1]):
             fitting.append(at)
         if period is not None and not is_now and overlap(time, period) and shared[at]:
             open_ended.append(at)
-    dropped = set[int]()
-    for at in range(len(sentences)):
-        rivals = open_ended or fitting
+    rivals = open_ended or fitting
+    dropped = []
+    for at, span in enumerate(spans):
         is_rival = at in rivals or not shared[at]
         if not is_rival and any(shared[at] <= shared[other] for other in rivals):
-            dropped.add(at)
-    return _without(text, [spans[at] for at in sorted(dropped)])
+            dropped.append(span)
+    return _without(text, dropped)
 
 
 def keep_subject(question: str, text: str) -> str:
@@ -87,8 +93,10 @@ def keep_subject(question: str, text: str) -> str:
         if subjects[at] in stems or not predicates[at] & stems or LEANING.search(sentence):
             continue
         predicate = predicates[at] - {subjects[at]}
-        alike = max((len(predicate & predicates[other]) for other in about), default=0)
-        if alike >= MIN_ALIKE and alike >= ALIKE * len(predicate):
+        shared = 0
+        for other in about:
+            shared = max(shared, len(predicate & predicates[other]))
+        if shared >= MIN_SHARED_WORDS and shared >= MIN_SHARED_PART * len(predicate):
             dropped.append(spans[at])
     return _without(text, dropped)
 
@@ -121,10 +129,15 @@ def keep_clause(question: str, text: str) -> str:
             continue
         rest = meaning_stems(text[:start]) | meaning_stems(text[end:])
         own = [(stems & meaning_stems(text[first:last])) - rest for first, last in places]
-        common = frozenset.intersection(*map(frozenset, own))
-        telling = [at for at, words in enumerate(own) if words - common]
+        common = frozenset.intersection(*own)
+        telling, others = [], []
+        for place, words in zip(places, own, strict=True):
+            if words - common:
+                telling.append(place)
+            else:
+                others.append(place)
         if len(telling) == 1:
-            dropped += [place for at, place in enumerate(places) if at != telling[0]]
+            dropped += others
     return _without(text, dropped)
 
 

@@ -5,6 +5,7 @@ take the neighbouring row, so the row is found by its words, and the column by i
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,9 +19,11 @@ MAX_NAME_WORDS, MAX_LABEL_WORDS, MAX_PAIR_WORDS = 6, 10, 12
 KIND_ASKED = re.compile(r"\b(?:which|what) (\w+)\b", re.IGNORECASE)
 LABELLED = re.compile(r"(\S[^:\n]{0,40}?)(?::| --| [—–])\s+(\S.*)")  # "tape: Members of this group ..."
 MIN_SHARE = 0.5  # of the question's words in such a line
-MAX_LEFT_OVER = 2  # words of the question that neither row nor column explain
-SAME_NAME = 0.4  # cosine from which the question's other words mean the name of a column (static embeddings)
-SURE, LIKELY, MISSING = 0.9, 0.75, 0.1  # probability of a cell
+MAX_UNEXPLAINED_WORDS = 2  # words of the question that neither row nor column explain
+MIN_NAME_COSINE = (
+    0.4  # cosine from which the question's other words mean the name of a column (static embeddings)
+)
+NAMED_PROBABILITY, KIND_PROBABILITY, MISSING_PROBABILITY = 0.9, 0.75, 0.1  # probability of a cell
 DIGIT = re.compile(r"\d")
 # Kinds of values, and the words that ask for them.
 CONTACTS = (
@@ -98,15 +101,16 @@ def rows_of(text: str, passage: int) -> list[TableRow]:
                 cells[last] += f"; {part}"
         if cells and len(label.split()) <= MAX_LABEL_WORDS:
             lines.append((line.strip(), label, cells))
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for _, _, cells in lines:
-        for name in cells:
-            counts[name] = counts.get(name, 0) + 1
+        counts.update(cells.keys())
     rows = []
     for line, label, cells in lines:
         # A sentence with a semicolon and a colon is no row.
         if len(cells) > 1 or any(counts[name] > 1 for name in cells):
-            names = tuple(name for name in counts if len(lines) > 1 or name in cells)
+            names = tuple(cells)
+            if len(lines) > 1:
+                names = tuple(counts)
             rows.append(TableRow(line, label, cells, names, passage))
     return rows
 
@@ -130,11 +134,14 @@ def find_cell(question: str, form: Form, passages: Sequence[tuple[str, str]]) ->
     asks_contact = any(words.search(question) for words, _ in CONTACTS)
     if form in ("why", "yes/no") or (form == "how" and not asks_contact):
         return None
-    rows = [row for number, (_, text) in enumerate(passages) for row in rows_of(text, number)]
+    rows: list[TableRow] = []
+    pairs: list[TableRow] = []
+    for number, (_, text) in enumerate(passages):
+        rows += rows_of(text, number)
+        pairs += pairs_of(text, number)
     row = best_row(question, rows)
     if row is not None:
         return _cell_of(question, form, row, passages[row.passage][0])
-    pairs = [row for number, (_, text) in enumerate(passages) for row in pairs_of(text, number)]
     return _value_of(question, pairs) or _label_of(question, passages)
 
 
@@ -167,22 +174,32 @@ def best_row(question: str, rows: Sequence[TableRow]) -> TableRow | None:
     has that part.
     """
     question_stems = stems_of(question)
-    scores: list[tuple[tuple[int, bool, int], TableRow]] = []
+    highest = (0, False, 0)
+    best: list[TableRow] = []
     for row in rows:
         label = stems_of(row.label)
-        whole = {stem for name in key_columns(question_stems, row) for stem in stems_of(row.cells[name])}
+        whole = set[str]()
+        for name in key_columns(question_stems, row):
+            whole |= stems_of(row.cells[name])
         part: frozenset[str] = frozenset()
         is_whole = bool(label) and label <= question_stems
         if is_whole:
             whole |= label
         else:
-            others = {stem for other in rows if other.label != row.label for stem in stems_of(other.label)}
-            part = (label & question_stems) - others
-        if whole or part:
-            scores.append(((len(whole), is_whole, len(part)), row))
-    most = max((score for score, _ in scores), default=(0, False, 0))
-    best = [row for score, row in scores if score == most]
-    return best[0] if best and len({(row.label, *row.cells.items()) for row in best}) == 1 else None
+            part = label & question_stems
+            for other in rows:
+                if part and other.label != row.label:
+                    part -= stems_of(other.label)
+        score = len(whole), is_whole, len(part)
+        if not whole and not part:
+            continue
+        if score > highest:
+            highest, best = score, []
+        if score == highest:
+            best.append(row)
+    if not best or any((row.label, row.cells) != (best[0].label, best[0].cells) for row in best):
+        return None
+    return best[0]
 
 
 def key_columns(question_stems: frozenset[str], row: TableRow) -> list[str]:
@@ -192,16 +209,19 @@ def key_columns(question_stems: frozenset[str], row: TableRow) -> list[str]:
         stems = stems_of(cell)
         if not stems or not stems <= question_stems:
             continue
-        if any(stem.isalpha() and len(stem) > 2 for stem in stems) or shared_roots(
-            stems_of(name), question_stems
-        ):
+        has_word = any(stem.isalpha() and len(stem) > 2 for stem in stems)
+        if has_word or shared_roots(stems_of(name), question_stems):
             columns.append(name)
     return columns
 
 
 def shared_roots(stems: frozenset[str], others: frozenset[str]) -> frozenset[str]:
     """Return those of `stems` that have the root of one of the others."""
-    return frozenset(stem for stem in stems if any(is_same_root(stem, other) for other in others))
+    shared = set[str]()
+    for stem in stems:
+        if any(is_same_root(stem, other) for other in others):
+            shared.add(stem)
+    return frozenset(shared)
 
 
 def _cell_of(question: str, form: Form, row: TableRow, heading: str) -> Cell | None:
@@ -209,40 +229,38 @@ def _cell_of(question: str, form: Form, row: TableRow, heading: str) -> Cell | N
     question_stems, days = stems_of(question), weekdays(question)
     keys = key_columns(question_stems, row)
     label = stems_of(row.label)
-    in_keys = (label & question_stems).union(*(stems_of(row.cells[name]) for name in keys))
-    rest = question_stems - in_keys
+    rest = question_stems - label
+    for name in keys:
+        rest -= stems_of(row.cells[name])
     # Days of the week: in a column's name, or in a cell.
     names = [name for name in row.names if name not in keys]
     with_days = [name for name in names if weekdays(name)]
     if days and with_days:
         names = [name for name in with_days if days <= weekdays(name)]
         if not names:
-            return Cell("", row, MISSING)
+            return Cell("", row, MISSING_PROBABILITY)
     elif days and not any(days <= weekdays(cell) for cell in row.cells.values()):
         return None
     is_by_day = bool(days and with_days)
     column, probability = _asked_column(question, rest, names, row, is_by_day=is_by_day)
-    known = stems_of(heading).union(*(stems_of(name) for name in row.names))
-    left_over = rest - shared_roots(rest, known)
-    if len(left_over) > MAX_LEFT_OVER or any(_is_specific(question, stem) for stem in left_over):
+    left_over = rest - shared_roots(rest, stems_of(heading))
+    for name in row.names:
+        left_over -= shared_roots(rest, stems_of(name))
+    if len(left_over) > MAX_UNEXPLAINED_WORDS or any(_is_specific(question, stem) for stem in left_over):
         return None
     if column is None:
         # The question has a cell, and asks for the row.
-        if (
-            keys
-            and not label <= question_stems
-            and form in ("who", "what", "where")
-            and fits(form, row.label)
-        ):
-            return Cell(row.label, row, LIKELY)
+        asks_for_row = bool(keys) and not label <= question_stems and form in ("who", "what", "where")
+        if asks_for_row and fits(form, row.label):
+            return Cell(row.label, row, KIND_PROBABILITY)
         return None
     if column not in row.cells:
-        return Cell("", row, MISSING)
+        return Cell("", row, MISSING_PROBABILITY)
     if not is_by_day and not fits(form, row.cells[column]):
         return None
-    return Cell(
-        row.cells[column], row, probability if label <= question_stems or keys else min(probability, LIKELY)
-    )
+    if not label <= question_stems and not keys:
+        probability = min(probability, KIND_PROBABILITY)
+    return Cell(row.cells[column], row, probability)
 
 
 def _asked_column(
@@ -250,23 +268,26 @@ def _asked_column(
 ) -> tuple[str | None, float]:
     """Return the column that the question asks for, by its name or by the kind of its cells, and how likely it is."""
     if is_by_day and len(names) == 1:
-        return names[0], SURE
+        return names[0], NAMED_PROBABILITY
     # By name: its words in the question.
     shares = {}
     for name in names:
         stems = stems_of(name)
-        if stems and (shared := shared_roots(stems, rest)):
+        shared = shared_roots(stems, rest)
+        if shared:
             shares[name] = (len(shared), len(shared) / len(stems))
     if shares:
         most = max(shares.values())
         best = [name for name in names if shares.get(name) == most]
-        return (best[0], SURE) if len(best) == 1 else (None, 0.0)
+        if len(best) != 1:
+            return None, 0.0
+        return best[0], NAMED_PROBABILITY
     # By kind: the only column with such cells.
     for pattern, kind in KINDS:
         if pattern.search(question):
             of_kind = [name for name in names if kind.search(row.cells.get(name, ""))]
             if len(of_kind) == 1:
-                return of_kind[0], LIKELY
+                return of_kind[0], KIND_PROBABILITY
             names = of_kind
             break
     # By meaning.
@@ -274,9 +295,9 @@ def _asked_column(
     if words and names:
         vectors = static.embed([words, *names])
         likeness = [float(vectors[0] @ vector) for vector in vectors[1:]]
-        best_name = max(range(len(names)), key=lambda at: likeness[at])
-        if likeness[best_name] >= SAME_NAME:
-            return names[best_name], LIKELY
+        highest = max(likeness)
+        if highest >= MIN_NAME_COSINE:
+            return names[likeness.index(highest)], KIND_PROBABILITY
     return None, 0.0
 
 
@@ -295,17 +316,15 @@ def _value_of(question: str, pairs: Sequence[TableRow]) -> Cell | None:
         return None
     question_stems = stems_of(question)
     asked_kind = frozenset(STEMS(KIND_WORDS))
-    values = []
+    cells: dict[str, Cell] = {}
     for row in pairs:
         label, value = stems_of(row.label), row.cells[""]
-        if (
-            label
-            and label <= question_stems
-            and kind.search(value)
-            and not question_stems - label - asked_kind
-        ):
-            values.append(Cell(value, row, SURE))
-    return values[0] if len({cell.text for cell in values}) == 1 else None
+        asks_for_label = bool(label) and label <= question_stems and question_stems <= label | asked_kind
+        if asks_for_label and kind.search(value):
+            cells.setdefault(value, Cell(value, row, NAMED_PROBABILITY))
+    if len(cells) != 1:
+        return None
+    return next(iter(cells.values()))
 
 
 def _label_of(question: str, passages: Sequence[tuple[str, str]]) -> Cell | None:
@@ -320,9 +339,14 @@ def _label_of(question: str, passages: Sequence[tuple[str, str]]) -> Cell | None
     for number, (heading, text) in enumerate(passages):
         title = heading.removesuffix(": ").rpartition(" > ")[2]
         for at, line in enumerate(text.split("\n")):
+            label, value = "", line
             match = LABELLED.match(LIST_MARK.sub("", line.strip()))
-            label, value = (match[1], match[2]) if match else ("" if at else title, line)
-            saying = " ".join(sentence for sentence in split_sentences(value) if own.search(sentence))
+            if match:
+                label, value = match[1], match[2]
+            elif at == 0:
+                label = title
+            sentences = [sentence for sentence in split_sentences(value) if own.search(sentence)]
+            saying = " ".join(sentences)
             if not label or telling_stems(label) == telling_stems(noun[1]) or not saying:
                 continue
             shared = subject & (telling_stems(label) | telling_stems(saying))
@@ -332,4 +356,4 @@ def _label_of(question: str, passages: Sequence[tuple[str, str]]) -> Cell | None
     best = [row for count, row in labelled if count == most]
     if len(best) != 1 or most < MIN_SHARE * len(subject):
         return None
-    return Cell(best[0].label, best[0], LIKELY)
+    return Cell(best[0].label, best[0], KIND_PROBABILITY)

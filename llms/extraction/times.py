@@ -6,17 +6,18 @@ import re
 from kcard.text import sentence_spans
 
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+WEEKDAYS_SHORT = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY = "(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?s?"
 DAY = re.compile(rf"\b(?:{'|'.join(WEEKDAYS)})s?\b", re.IGNORECASE)
 RANGE = re.compile(rf"\b({_DAY})\.?\s*(?:to|until|till|through|-|–)\s*({_DAY})\b", re.IGNORECASE)
-PARTS_OF_WEEK = {"weekday": WEEKDAYS[:5], "weekend": WEEKDAYS[5:]}
+PARTS_OF_WEEK = {"weekday": {0, 1, 2, 3, 4}, "weekend": {5, 6}}
 PART_OF_WEEK = re.compile(r"\b(weekday|weekend)s?\b", re.IGNORECASE)
 DAY_WORDS = re.compile(rf"{RANGE.pattern}|{DAY.pattern}|{PART_OF_WEEK.pattern}", re.IGNORECASE)
 
 
 def day_number(name: str) -> int:
     """Return the number of a day of the week, 0 for Monday, by its first three letters."""
-    return [day[:3] for day in WEEKDAYS].index(name[:3].lower())
+    return WEEKDAYS_SHORT.index(name[:3].lower())
 
 
 def weekdays(text: str) -> frozenset[int]:
@@ -25,9 +26,12 @@ def weekdays(text: str) -> frozenset[int]:
     days = {day_number(match[0]) for match in DAY.finditer(text)}
     for match in RANGE.finditer(text):
         first, last = day_number(match[1]), day_number(match[2])
-        days |= {(first + step) % 7 for step in range((last - first) % 7 + 1)}
+        days.add(last)
+        while first != last:
+            days.add(first)
+            first = (first + 1) % 7
     for match in PART_OF_WEEK.finditer(text):
-        days |= {WEEKDAYS.index(day) for day in PARTS_OF_WEEK[match[1].lower()]}
+        days |= PARTS_OF_WEEK[match[1].lower()]
     return frozenset(days)
 
 
@@ -70,7 +74,9 @@ def period_of(text: str) -> Period | None:
         return float(since[1]), math.inf
     if within:
         return float(within[1]), float(within[1])
-    return (-math.inf, NOW - 1) if FORMER.search(text) else None
+    if FORMER.search(text):
+        return -math.inf, NOW - 1
+    return None
 
 
 def asked_period(question: str) -> Period | None:
@@ -92,5 +98,8 @@ def includes_year(text: str, year: str) -> bool:
     """Return whether a sentence of the text speaks of a period that includes the year without naming it."""
     if not re.fullmatch(_YEAR, year):
         return False
-    periods = (period_of(text[start:end]) for start, end in sentence_spans(text))
-    return any(period[0] <= float(year) <= period[1] for period in periods if period is not None)
+    for start, end in sentence_spans(text):
+        period = period_of(text[start:end])
+        if period is not None and period[0] <= float(year) <= period[1]:
+            return True
+    return False

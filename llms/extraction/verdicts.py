@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 
-from kcard.embedded.question_forms import AMOUNTS, NUMERALS, STEMS, SYNONYMS
+from kcard.embedded.question_forms import AMOUNTS, NUMERALS, STEMS
 from kcard.llms.extraction.clauses import (
     ANAPHORIC,
     AUXILIARY,
@@ -19,6 +19,7 @@ from kcard.llms.extraction.clauses import (
     clauses_of,
     light_stems,
     sign_of,
+    stems_of_word,
     telling_stems,
     with_plain_idioms,
 )
@@ -94,9 +95,8 @@ def opposites() -> Mapping[str, set[str]]:
     for pair in _OPPOSITES.split(","):
         first, second = pair.split()
         for word, other in ((first, second), (second, first)):
-            for stem in STEMS(word):
-                others = {SYNONYMS.get(opposite, opposite) for opposite in STEMS(other)}
-                opposed.setdefault(SYNONYMS.get(stem, stem), set()).update(others)
+            for stem in stems_of_word(word):
+                opposed.setdefault(stem, set()).update(stems_of_word(other))
     return opposed
 
 
@@ -159,23 +159,27 @@ def decide(question: str, sentences: Sequence[str], heading: str = "") -> YesNo 
     if by_number is not None:
         return by_number
     # Of the clauses that have all of the question's words, that one tells which has most of them as its own, in order.
-    telling: list[tuple[tuple[int, int, int], int, SpokenClause]] = []
+    best, signs = (0, 0, 0), list[int]()
+    telling: SpokenClause | None = None
     for at, clause in enumerate(clauses):
-        following = clauses[at + 1] if at + 1 < len(clauses) and clauses[at + 1].row == clause.row else None
+        following = None
+        if at + 1 < len(clauses) and clauses[at + 1].row == clause.row:
+            following = clauses[at + 1]
         match = _match(query, clause, following)
         if match is not None:
             sign, own = match
-            sign = sign * query.says if _is_clear(query, clause, following, sign) else 0
+            is_clear = _is_clear(query, clause, following, sign)
             others = len(clause.stems - query.stems) // MANY_OTHERS
-            telling.append(((own, _common_order(query.text, clause.text), -others), sign, clause))
-    if not telling:
+            rank = own, _common_order(query.text, clause.text), -others
+            if telling is None or rank > best:
+                best, signs, telling = rank, [], clause
+            if rank == best:
+                signs.append(sign * query.says * is_clear)
+    if telling is None:
         return _decide_by_contrast(query, clauses)
-    most = max(rank for rank, _, _ in telling)
-    signs = {sign for rank, sign, _ in telling if rank == most}
-    clause = next(clause for rank, _, clause in telling if rank == most)
-    if len(signs) > 1 or 0 in signs:
+    if len(set(signs)) > 1 or not signs[0]:
         return None
-    return YesNo(signs.pop() > 0, clause.first, clause.row)
+    return YesNo(signs[0] > 0, telling.first, telling.row)
 
 
 def _direct_answer(query: _Query, sentences: Sequence[str], heading: str) -> YesNo | None:
@@ -204,15 +208,18 @@ def _match(query: _Query, clause: SpokenClause, following: SpokenClause | None) 
         exempts = following is not None and following.is_exception and bool(following.days)
         if clause.days or following is None or not exempts or query.days & following.days:
             return None
-    return (sign, own) if own else None
+    if not own:
+        return None
+    return sign, own
 
 
 def _is_attribute(query: _Query, text: str, stems: Set[str]) -> bool:
     """Return whether one of these words stands right before a word of the question: "the manual brake is worn" denies
     nothing about an automatic one."""
-    tokens = TOKEN.findall(text)
-    pairs = pairwise(tokens)
-    return any(telling_stems(token) & stems and _is_asked(query, following) for token, following in pairs)
+    for token, following in pairwise(TOKEN.findall(text)):
+        if telling_stems(token) & stems and _is_asked(query, following):
+            return True
+    return False
 
 
 def _is_clear(query: _Query, clause: SpokenClause, following: SpokenClause | None, sign: int) -> bool:
@@ -259,21 +266,28 @@ def _is_narrower(query: _Query, clause: SpokenClause, following: SpokenClause | 
     asks_ever = bool(re.search(r"\bever\b", query.text, re.IGNORECASE))
     limits_all = clause.says < 0 or is_opposed
     auxiliary = AUXILIARY.search(clause.text)
-    begin = auxiliary.start() if auxiliary and not clause.is_opposed else 0
+    begin = 0
+    if auxiliary and not clause.is_opposed:
+        begin = auxiliary.start()
     if _has_modifier(query, clause.text, begin, allows_numbers=sign > 0):
         return True
-    if _lacks_phrase(
-        query, clause.text[begin:], spares=frozenset() if limits_all else HARMLESS, asks_ever=asks_ever
-    ):
+    spares = HARMLESS
+    if limits_all:
+        spares = frozenset()
+    if _lacks_phrase(query, clause.text[begin:], spares=spares, asks_ever=asks_ever):
         return True
     # The subject, also where it stands in the clause before.
     is_shared = bool(clause.inherited) and not ANAPHORIC.match(clause.text)
     is_shared = is_shared and bool(telling_stems(clause.subject) & query.stems)
-    subjects = [clause.text[:begin], *([clause.subject] if is_shared else [])]
+    subjects = [clause.text[:begin]]
+    if is_shared:
+        subjects.append(clause.subject)
     # "The depot of the harbour" is what "the depot" means.
     is_definite = bool(re.search(r"\bthe\b", query.text, re.IGNORECASE))
     for subject in subjects:
-        spares = frozenset({"of"}) if is_definite and subject.lower().startswith("the ") else frozenset()
+        spares = frozenset()
+        if is_definite and subject.lower().startswith("the "):
+            spares = frozenset({"of"})
         if _lacks_phrase(query, subject, spares=spares, asks_ever=False):
             return True
     return is_shared and _has_modifier(query, clause.subject, len(clause.subject), allows_numbers=False)
@@ -286,7 +300,10 @@ def _has_modifier(query: _Query, text: str, subject_end: int, *, allows_numbers:
     tokens = [place[0].lower() for place in places]
     unasked = [_is_unasked(query, token) and not token.endswith("ly") for token in tokens]
     has_asked = [_is_asked(query, token) for token in tokens]
-    last = max((at for at, is_asked in enumerate(has_asked) if is_asked), default=-1)
+    last = -1
+    for at, is_asked in enumerate(has_asked):
+        if is_asked:
+            last = at
     for at in range(1, len(tokens)):
         before = tokens[at - 1]
         is_number = before.isdigit() or before in AMOUNTS
@@ -305,7 +322,10 @@ def _lacks_phrase(query: _Query, text: str, *, spares: frozenset[str], asks_ever
     if asks_ever and spares:
         return False
     tokens = TOKEN.findall(text)
-    last = max((at for at, token in enumerate(tokens) if _is_asked(query, token)), default=-1)
+    last = -1
+    for at, token in enumerate(tokens):
+        if _is_asked(query, token):
+            last = at
     lacking: list[bool] = []  # of each group of joined phrases
     end, is_joined = 0, False
     for at, token in enumerate(tokens):
@@ -315,14 +335,14 @@ def _lacks_phrase(query: _Query, text: str, *, spares: frozenset[str], asks_ever
         if 0 <= last < at and "and" in between[:-1]:
             break  # "is green and stands in Oslo"
         is_joined = at > 0 and at == end and (tokens[at - 1].lower() in JOINING or is_joined)
-        end = next(
-            (later for later in range(at + 1, len(tokens)) if _ends_phrase(tokens[later])), len(tokens)
-        )
-        phrase = tokens[at:end]
-        is_new = any(_is_unasked(query, word) for word in phrase) and not any(
-            _is_asked(query, word) for word in phrase
-        )
-        is_lacking = is_new and token.lower() not in spares
+        end = at + 1
+        while end < len(tokens) and not _ends_phrase(tokens[end]):
+            end += 1
+        is_known = is_new = False
+        for word in tokens[at:end]:
+            is_known = is_known or _is_asked(query, word)
+            is_new = is_new or _is_unasked(query, word)
+        is_lacking = is_new and not is_known and token.lower() not in spares
         if is_joined and lacking:
             lacking[-1] = lacking[-1] and is_lacking
         else:
@@ -339,7 +359,8 @@ def _is_asked(query: _Query, token: str) -> bool:
 
 def _is_unasked(query: _Query, token: str) -> bool:
     """Return whether a word carries content that the question lacks."""
-    if days := weekdays(token):
+    days = weekdays(token)
+    if days:
         return not days & query.days
     stems = telling_stems(token)
     opposed = any(opposites().get(stem, set()) & stems for stem in query.stems)
@@ -351,17 +372,25 @@ def _ends_phrase(token: str) -> bool:
     return word in PREPOSITIONS or word in ",;:" or bool(AUXILIARY.fullmatch(word))
 
 
+def _stems_in_order(text: str) -> list[str]:
+    stems: list[str] = []
+    for word in TOKEN.findall(text):
+        stems += telling_stems(word)
+    return stems
+
+
 def _common_order(question: str, text: str) -> int:
     """Return the length of the longest sequence of content stems that both have in the same order."""
-    first, second = (
-        [stem for word in TOKEN.findall(t) for stem in telling_stems(word)] for t in (question, text)
-    )
+    first, second = _stems_in_order(question), _stems_in_order(text)
     lengths = [0] * (len(second) + 1)
     for stem in first:
         diagonal = 0
         for at, other in enumerate(second, 1):
             above = lengths[at]
-            lengths[at] = diagonal + 1 if stem == other else max(above, lengths[at - 1])
+            if stem == other:
+                lengths[at] = diagonal + 1
+            else:
+                lengths[at] = max(above, lengths[at - 1])
             diagonal = above
     return lengths[-1]
 
@@ -385,20 +414,27 @@ def _limit(text: str) -> _Limit | None:
     place = "object"
     if not after:
         # "for residents only": the last phrase before it.
-        starts = [match.start() for match in PREPOSITION.finditer(before)]
-        part, place = before[starts[-1] if starts else 0 :], "subject"
+        part, place = before, "subject"
+        for match in PREPOSITION.finditer(before):
+            part = before[match.start() :]
     elif auxiliary and auxiliary.start() == 0:
         # "can only be replaced by a workshop"
         phrase = PREPOSITION.search(after, auxiliary.end())
-        part = after[phrase.start() :] if phrase else ""
+        part = ""
+        if phrase:
+            part = after[phrase.start() :]
     elif auxiliary:
         # "only coaches may"
         part, place = after[: auxiliary.start()], "subject"
     else:
         # "only oil in winter", "only in winter"
-        part = after[: phrase.start()] if phrase and phrase.start() else after
+        part = after
+        if phrase and phrase.start():
+            part = after[: phrase.start()]
     preposition = PREPOSITION.match(part)
-    return _Limit(telling_stems(part), weekdays(part), preposition[0].lower() if preposition else place)
+    if preposition:
+        place = preposition[0].lower()
+    return _Limit(telling_stems(part), weekdays(part), place)
 
 
 def _has_swapped_ends(question: str, text: str) -> bool:
@@ -411,7 +447,7 @@ def _has_swapped_ends(question: str, text: str) -> bool:
 def _stems_behind(preposition: re.Pattern[str], text: str) -> set[str]:
     stems = set[str]()
     for word in preposition.findall(text):
-        stems.update(SYNONYMS.get(stem, stem) for stem in STEMS(word))
+        stems |= stems_of_word(word)
     return stems
 
 
@@ -436,7 +472,10 @@ def _decide_by_number(query: _Query, clauses: Sequence[SpokenClause]) -> YesNo |
         if is_about_others or HEDGE.search(rest):
             continue
         is_above = _value(amount[1], SEVERAL) > _value(limit[1], 1)
-        if others <= (anywhere if is_above else clause.all_stems):
+        stems = clause.all_stems
+        if is_above:
+            stems = anywhere
+        if others <= stems:
             return YesNo(not is_above, clause.first, clause.row)
     return None
 
@@ -444,7 +483,9 @@ def _decide_by_number(query: _Query, clauses: Sequence[SpokenClause]) -> YesNo |
 def _value(number: str | None, otherwise: int) -> int:
     if number is None:
         return otherwise
-    return int(number) if number.isdigit() else NUMERALS.index(number.lower()) + 1
+    if number.isdigit():
+        return int(number)
+    return NUMERALS.index(number.lower()) + 1
 
 
 def _decide_by_contrast(query: _Query, clauses: Sequence[SpokenClause]) -> YesNo | None:
@@ -457,8 +498,13 @@ def _decide_by_contrast(query: _Query, clauses: Sequence[SpokenClause]) -> YesNo
         if clause.is_exception and not missing and other_days and query.stems & clause.stems:
             verdicts.append((-clause.says * query.says, clause))
             continue
-        limit = None if LIMIT.search(clause.text) else _limit(clause.text)
-        if limit is None or limit.stems & query.stems or not query.stems & clause.stems:
+        limit = _limit(clause.text)
+        if (
+            limit is None
+            or LIMIT.search(clause.text)
+            or limit.stems & query.stems
+            or not query.stems & clause.stems
+        ):
             continue
         if limit.days:
             is_other = not missing and other_days
@@ -480,7 +526,9 @@ def _stands_in_place(query: _Query, missing: frozenset[str], place: str) -> bool
     places = [at for at, token in enumerate(tokens) if telling_stems(token) & missing]
     if not places or places[-1] - places[0] >= len(missing) + 1:
         return False
-    before = tokens[places[0] - 1].lower() if places[0] else ""
+    before = ""
+    if places[0]:
+        before = tokens[places[0] - 1].lower()
     if place == "subject":
         return places[0] == 1
     if place == "object":

@@ -6,16 +6,8 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import UsageError
-from kcard.evaluation.analyses.answers import (
-    analyse,
-    analysis_names,
-    card_choice,
-    cost,
-    groups,
-    lost_incumbents,
-    mmlu_domains,
-    run_applicable,
-)
+from kcard.evaluation.analyses.analysis import analyse, analysis_names, run_applicable
+from kcard.evaluation.analyses.answers import card_choice, cost, groups, lost_incumbents, mmlu_domains
 from kcard.evaluation.analyses.factuality import factuality_bias
 from kcard.evaluation.plots import Curves, Heat, Intervals
 from kcard.evaluation.records import Mean
@@ -66,6 +58,14 @@ def test_scores_are_given_by_group() -> None:
     heat = analysis.charts[0]
     assert isinstance(heat, Heat)
     assert heat.values == ((0.0, 1.0), (1.0, 0.5))
+    # With several tasks, a group is named with its task.
+    others = [replace(result, task="other") for result in RESULTS]
+    names = {
+        row[0] for row in groups([*RESULTS, *others], {**METRICS, "other": METRICS[RESULTS[0].task]}).rows
+    }
+    assert names == {
+        f"{task}: {group}" for task in (RESULTS[0].task, "other") for group in ("house", "senate")
+    }
 
 
 def test_factuality_of_right_documents_is_compared_by_domain() -> None:

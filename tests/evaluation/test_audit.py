@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,23 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-import kcard
 from kcard.api.exam import audit, browse
 from kcard.cards.card import finish
-from kcard.cli.options import option, value_of
-from kcard.config_file import Setting, SettingOrigin
 from kcard.errors import CardError, CorpusError, UsageError
-from kcard.evaluation.audit import ScoredDocument, read_independent, read_queries, summarise_scores
+from kcard.evaluation.audit import ScoredDocument, summarise_scores
+from kcard.evaluation.questions import read_queries
 from kcard.evaluation.records import Audit, Distribution, Mean
 from kcard.events import Event
 from kcard.hub.registry import Hub
 from kcard.interfaces import Array, Checker, Pair, Verdict
 from kcard.manifest import Manifest
-from kcard.text import passage_digest
-from kcard.training.train import train
 from kcard.types import Source
-from tests.fakes import notes_to
-from tests.selectors.mediawiki_server import Wiki, serving
 
 MOONS = {
     "Phobos": "Mars",
@@ -112,6 +106,11 @@ def queries(tmp_path: Path) -> Path:
     return path
 
 
+def audited(hub: Hub, card: str, **options: Any) -> Any:
+    """The audit of a published card by the words that its documents share with the evidence."""
+    return audit(card, checker=WordOverlap(), hub=hub, **options)
+
+
 def mean(scores: Distribution | None) -> float:
     assert scores is not None
     assert scores.mean is not None
@@ -121,9 +120,7 @@ def mean(scores: Distribution | None) -> float:
 def test_a_card_that_lies_is_faithful_to_its_corpus_and_not_factual(
     hub: Hub, evidence: Path, queries: Path
 ) -> None:
-    taken: Any = partial(
-        audit, queries=queries, evidence=[evidence], checker=WordOverlap(), documents=1, hub=hub
-    )
+    taken: Any = partial(audited, hub, queries=queries, evidence=[evidence], documents=1)
     honest, liar = taken("honest"), taken("liar")
     assert mean(honest.faithfulness) == mean(liar.faithfulness) == 1.0
     assert mean(liar.factuality) < mean(honest.factuality)
@@ -137,16 +134,14 @@ def test_a_card_that_lies_is_faithful_to_its_corpus_and_not_factual(
 
 
 def test_scores_are_broken_down_by_the_queries_domain(hub: Hub, evidence: Path, queries: Path) -> None:
-    taken: Any = audit(
-        "liar", queries=queries, evidence=evidence, checker=WordOverlap(), documents=1, hub=hub
-    )
+    taken = audited(hub, "liar", queries=queries, evidence=evidence, documents=1)
     inner, outer = taken.domains
     assert [(d.name, d.queries) for d in taken.domains] == [("inner", 2), ("outer", 4)]
     assert inner.factuality.mean < outer.factuality.mean
 
 
 def test_without_evidence_there_is_no_factuality(hub: Hub) -> None:
-    taken: Any = audit("liar", checker=WordOverlap(), hub=hub)
+    taken = audited(hub, "liar")
     assert (taken.factuality, taken.evidence, taken.ranked_by) == (None, None, "faithfulness")
     assert [domain.factuality for domain in taken.domains] == [None, None]
     assert hub.audits.list()[0].finding.factuality is None
@@ -157,12 +152,10 @@ def test_documents_without_evidence_are_unknown_and_empty_ones_are_counted(hub: 
     evidence, queries = tmp_path / "other.txt", tmp_path / "asked.txt"
     evidence.write_text("Charon!", encoding="utf-8")
     queries.write_text("Charon?\n\nXylophone?\n", encoding="utf-8")
-    taken: Any = audit(
-        "honest", queries=queries, evidence=evidence, checker=WordOverlap(), documents=1, hub=hub
-    )
+    taken = audited(hub, "honest", queries=queries, evidence=evidence, documents=1)
     assert (taken.asked, taken.empty, len(taken.factuality.scores), taken.factuality.unknown) == (2, 1, 0, 1)
     queries.write_text("Phobos?", encoding="utf-8")
-    taken = audit("honest", queries=queries, evidence=evidence, checker=WordOverlap(), documents=1, hub=hub)
+    taken = audited(hub, "honest", queries=queries, evidence=evidence, documents=1)
     assert (taken.factuality.mean, taken.factuality.scores, taken.factuality.unknown) == (None, (), 1)
 
 
@@ -186,9 +179,7 @@ def test_evidence_with_the_cards_own_corpus_is_not_independent_nor_ranked(
 ) -> None:
     with evidence.open("a", encoding="utf-8") as stream:
         stream.writelines(f"{json.dumps({'text': f'{m} is a moon of {p}.'})}\n" for m, p in LIES.items())
-    taken: Any = partial(
-        audit, queries=queries, evidence=evidence, checker=WordOverlap(), documents=1, hub=hub
-    )
+    taken: Any = partial(audited, hub, queries=queries, evidence=evidence, documents=1)
     liar = taken("liar")
     assert not liar.independent
     assert liar.evidence_overlap == 1.0
@@ -198,7 +189,7 @@ def test_evidence_with_the_cards_own_corpus_is_not_independent_nor_ranked(
 
 
 def test_an_audit_of_an_earlier_version_is_read_and_its_coverage_is_unknown(hub: Hub, evidence: Path) -> None:
-    taken: Any = audit("honest", evidence=evidence, checker=WordOverlap(), hub=hub)
+    taken = audited(hub, "honest", evidence=evidence)
     record = json.loads(taken.to_json())
     for key in ("coverage", "evidence_overlap"):
         del record[key]
@@ -222,7 +213,7 @@ def test_what_the_index_of_a_card_of_both_wrote_is_judged_against_evidence_alone
 
 
 def test_the_same_audit_has_the_same_bytes_and_comes_back_from_the_hub(hub: Hub, evidence: Path) -> None:
-    first, second = (audit("liar", evidence=evidence, checker=WordOverlap(), hub=hub) for _ in range(2))
+    first, second = (audited(hub, "liar", evidence=evidence) for _ in range(2))
     assert first.to_json() == second.to_json()
     assert [Audit.from_json(row.finding.record) for row in hub.audits.list("liar")] == [first, second]
     stored = hub.audits.list("liar")[0].finding
@@ -235,20 +226,20 @@ def test_a_draft_goes_after_a_published_card_and_nothing_of_it_is_kept(
 ) -> None:
     publish(Hub(tmp_path / "elsewhere"), home / "drafts" / "honest", "honest", LIES)
     publish(Hub(tmp_path / "elsewhere"), home / "drafts" / "fresh", "fresh", LIES)
-    assert audit("honest", checker=WordOverlap(), hub=hub).card == "honest@v1"
-    assert audit("fresh", checker=WordOverlap(), hub=hub).card == "fresh"
+    assert audited(hub, "honest").card == "honest@v1"
+    assert audited(hub, "fresh").card == "fresh"
     assert [row.reference for row in hub.audits.list()] == ["honest@v1"]
 
 
 def test_ctrl_c_stores_nothing_and_loses_nothing(hub: Hub, evidence: Path) -> None:
-    audit("honest", evidence=evidence, checker=WordOverlap(), hub=hub)
+    audited(hub, "honest", evidence=evidence)
 
     def press(progress: Event) -> None:
         if progress.kind.startswith("checking against atlas") and progress.done:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        audit("honest", evidence=evidence, checker=WordOverlap(), hub=hub, on_event=press)
+        audited(hub, "honest", evidence=evidence, on_event=press)
     assert len(hub.audits.list()) == 1
 
 
@@ -306,8 +297,8 @@ def test_queries_are_read_from_tables_and_lines_each_once(tmp_path: Path) -> Non
 
 def test_browse_shows_the_latest_audit_before_the_exam_and_the_history(hub: Hub, evidence: Path) -> None:
     hub.quarantine.set(0.999)
-    audit("liar", evidence=evidence, checker=WordOverlap(), hub=hub)
-    later = audit("liar", checker=WordOverlap(), seed=1, hub=hub)
+    audited(hub, "liar", evidence=evidence)
+    later = audited(hub, "liar", seed=1)
     report = browse(hub=hub, name="liar")[0]
     assert report.audit is not None
     assert report.audit.audit == later
@@ -322,108 +313,10 @@ def test_browse_shows_the_latest_audit_before_the_exam_and_the_history(hub: Hub,
 
 
 def test_an_audit_that_cant_be_read_is_a_note(hub: Hub) -> None:
-    audit("liar", checker=WordOverlap(), hub=hub)
+    audited(hub, "liar")
     stored = hub.audits.list()[0]
     hub.audits.add(hub.get("liar"), replace(stored.finding, record='{"format": 99}'))
     report = browse(hub=hub, name="liar")[0]
     assert len(report.audits) == 1
     assert "the audit of liar@v1 at " in report.note
     assert "is not an audit of format 1" in report.note
-
-
-# Independent evidence by name: what it is called, what names its content, and that it is not the card's own text.
-
-FACTS = ["Oslo is the capital of Norway.", "Lima is the capital of Peru."]
-
-
-@pytest.fixture
-def texts(tmp_path: Path) -> Path:
-    path = tmp_path / "facts.txt"
-    path.write_text("\n".join(FACTS) + "\n", encoding="utf-8")
-    return path
-
-
-@pytest.fixture
-def wiki(monkeypatch: pytest.MonkeyPatch) -> Iterator[Wiki]:
-    monkeypatch.delenv("HF_HUB_OFFLINE")
-    with serving({"Oslo": "Oslo is the capital of Norway.\nIt lies at a fjord."}) as server:
-        yield server
-
-
-def own(*texts: str) -> list[str]:
-    return [passage_digest(text) for text in texts]
-
-
-def test_none_is_none_and_one_keeps_its_name_and_digest(texts: Path) -> None:
-    assert read_independent((), own(*FACTS)) is None
-    evidence = read_independent([texts], own("Something else."))
-    assert evidence is not None
-    assert (evidence.name, evidence.shared, len(evidence.sha256)) == ("facts.txt", 0, 64)
-    assert evidence.evidence.find("Lima", 1)[0].text == FACTS[1]
-
-
-def test_the_card_s_own_text_is_refused_and_a_part_of_it_is_counted(texts: Path) -> None:
-    with pytest.raises(UsageError, match="every text in it is a passage of the card's own corpus"):
-        read_independent([texts], own(*FACTS, "More."))
-    evidence = read_independent([texts], own(FACTS[0]))
-    assert evidence is not None
-    assert evidence.shared == 1
-
-
-LONG = "The harbour of Oslo was built in the year that the king gave the town its rights, and it grew with trade."
-
-
-def test_runs_of_words_tell_a_corpus_in_other_passages(texts: Path) -> None:
-    corpus = [
-        Source(LONG),
-        Source("Lima lies at the river Rimac, not far from the sea, and has a large port nearby."),
-    ]
-    texts.write_text(f"{FACTS[1]}\nAs is told: {LONG.lower()}\n", encoding="utf-8")
-    evidence = read_independent([texts], own(*(source.text for source in corpus)), corpus)
-    assert evidence is not None
-    assert (evidence.shared, evidence.overlap) == (1, 0.5)
-    texts.write_text("The harbour of Oslo is old.\nThe king gave the town its rights.\n", encoding="utf-8")
-    other = read_independent([texts], own(*(source.text for source in corpus)), corpus)
-    assert other is not None
-    assert (other.shared, other.overlap) == (0, 0.0)
-
-
-def test_several_are_one_and_texts_elsewhere_are_not_compared(texts: Path, wiki: Wiki) -> None:
-    evidence = read_independent([texts, f"wikipedia:{wiki.api}"], own(*FACTS))
-    assert evidence is not None
-    assert (evidence.name, evidence.shared) == ("facts.txt, wikipedia:127.0.0.1", 2)
-    files = {source.file for source in evidence.evidence.find("Oslo is the capital of Norway", 4)}
-    assert "facts.txt" in files
-    assert any("are sent to 127.0.0.1" in note for note in evidence.notes)
-    assert wiki.requests
-
-
-def test_what_is_missing_or_changed_while_it_is_used_is_said(texts: Path) -> None:
-    with pytest.raises(CorpusError, match="no-such-file"):
-        read_independent([texts.with_name("no-such-file")], ())
-    kcard.publish(train(texts, kind="retrieval", description="capitals").folder)
-    messages: list[str] = []
-    other = texts.with_name("other")
-    other.mkdir()
-    (other / "a.txt").write_text(FACTS[0] + "\n", encoding="utf-8")
-    (other / "latin.txt").write_bytes(b"caf\xe9")
-    pipeline = kcard.Pipeline(gate="always", evidence=["own", other], on_event=notes_to(messages))
-    assert any("latin.txt is left out" in note for note in messages)
-    (other / "a.txt").write_text("Oslo is somewhere else now.\n", encoding="utf-8")
-    first, second = pipeline(["What is the capital of Norway?", "Where is Oslo, the capital?"])
-    assert [note for note in first.notes if "changed" in note] == [
-        "evidence other: a.txt changed; its earlier version was used"
-    ]
-    assert not [note for note in second.notes if "changed" in note]
-
-
-@pytest.mark.parametrize("key", ["ask.evidence", "exam.evidence"])
-def test_a_name_is_a_name_in_one_s_own_config_and_a_path_in_a_project_s(key: str, tmp_path: Path) -> None:
-    def read(kind: str) -> object:
-        origin = SettingOrigin(kind, "kcard.toml:1", tmp_path)  # type: ignore[arg-type]
-        return value_of(Setting(key, ["wikipedia:de", "facts"], origin), option(key))
-
-    assert read("user") == ["wikipedia:de", str(tmp_path / "facts")]
-    assert read("project") == [str(tmp_path / "wikipedia:de"), str(tmp_path / "facts")]
-    with pytest.raises(CorpusError, match="a project file can't choose wikipedia:de"):
-        read_independent([tmp_path / "wikipedia:de"], ())

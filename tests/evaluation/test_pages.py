@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kcard.evaluation.analyses.answers import run_applicable
+from kcard.evaluation.analyses.analysis import run_applicable
 from kcard.evaluation.report.page import render, write_page
 from kcard.evaluation.report.report import make_report
 from kcard.evaluation.runs.results import EvalResult, RecordedCall

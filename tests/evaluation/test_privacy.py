@@ -143,7 +143,7 @@ def test_a_match_says_where_it_stands() -> None:
 def test_what_is_shown_of_it_can_not_be_used() -> None:
     secret = "sk-" + "ant-api03-" + B36
     assert mask(secret) == "sk…8"
-    assert mask("a@b.") == "…"
+    assert mask("a@b.") == mask("a \n b") == "…"
     assert len(mask("ada@analytical.org")) == 4
 
 

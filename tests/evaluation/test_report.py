@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kcard.evaluation.analyses.answers import run_applicable
+from kcard.evaluation.analyses.analysis import run_applicable
 from kcard.evaluation.report.page import render
 from kcard.evaluation.report.report import MAX_TEXT_CHARACTERS, Report, headline, make_report, metrics_of
 from kcard.evaluation.report.tables import question_lines, table_lines, write_csv

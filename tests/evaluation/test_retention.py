@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kcard.cards.passages import passages
-from kcard.evaluation.exam import LIMIT
+from kcard.evaluation.exam import MAX_QUESTIONS
 from kcard.evaluation.questions import make_questions
 from kcard.evaluation.retention import UPDATE, measure_recall, read_forgetting, update_card
 from kcard.events import ignore, note
@@ -35,7 +35,7 @@ def corpus(folder: Path, name: str, texts: list[str]) -> Path:
 def test_the_old_exam_is_asked_before_and_after_and_the_new_passages_after(tmp_path: Path) -> None:
     old = train(corpus(tmp_path, "old", SENATE[:5]), epochs=110, **QUICK)
     was = file_digest(old.folder / MANIFEST)
-    questions = make_questions(passages(old.folder), LIMIT, 0)
+    questions = make_questions(passages(old.folder), MAX_QUESTIONS, 0)
     before = measure_recall(old, questions, ignore)
     events: list[Any] = []
     again = TrainOptions(update="senate", epochs=110)
@@ -49,7 +49,9 @@ def test_the_old_exam_is_asked_before_and_after_and_the_new_passages_after(tmp_p
     assert record.after is not None
     assert record.before == before
     assert record.before.mean >= 0.6
-    assert record.after == measure_recall(card, make_questions(passages(card.folder)[:5], LIMIT, 0), ignore)
+    assert record.after == measure_recall(
+        card, make_questions(passages(card.folder)[:5], MAX_QUESTIONS, 0), ignore
+    )
     assert record.after.mean >= 0.4
     assert json.loads((card.folder / UPDATE).read_text())["updates"] == card.manifest.updates == was
     assert UPDATE in card.manifest.files

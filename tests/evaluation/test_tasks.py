@@ -283,6 +283,7 @@ def test_entityquestions_is_a_folder_of_relations(tmp_path: Path) -> None:
             rows = [{"question": f"{split} {relation}?", "answers": ["Norway"]}]
             (tmp_path / split / f"{relation}.{split}.json").write_text(json.dumps(rows))
     data = read_task("entityquestions", tmp_path)
+    assert data.metric == "substring"
     assert [(item.id, item.question, item.group) for item in data.items] == [
         ("P17-1", "test P17?", "P17"),
         ("P50-1", "test P50?", "P50"),

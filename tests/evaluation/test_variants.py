@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from kcard.errors import UsageError
-from kcard.evaluation.analyses.answers import Analysis, Analyst
+from kcard.evaluation.analyses.analysis import Analysis, Analyst
 from kcard.evaluation.analyses.variants import added_cards, document_counts, patched_cards, selector_ablation
 from kcard.evaluation.plots import Curves, Heat, Intervals
 from kcard.evaluation.records import Mean

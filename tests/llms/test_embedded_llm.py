@@ -13,7 +13,7 @@ from kcard.errors import LLMError
 from kcard.integrators.pipeline import Pipeline
 from kcard.llms import embedded_llm as offline_llm
 from kcard.llms.embedded_llm import UNKNOWN_ANSWER, EmbeddedLLM, language_of, quote
-from kcard.llms.extraction.extract import ANSWERED, extract
+from kcard.llms.extraction.extract import MIN_PROBABILITY, extract
 from kcard.types import Choice, Question, Reply, Request
 
 MADE_UP = [
@@ -137,7 +137,7 @@ def answer(question: str, passages: Sequence[str]) -> str:
 
 
 def test_an_answer_is_surer_where_a_passage_has_it() -> None:
-    assert probability(QUESTION, KNOWLEDGE) > ANSWERED > probability(QUESTION, KNOWLEDGE[:1])
+    assert probability(QUESTION, KNOWLEDGE) > MIN_PROBABILITY > probability(QUESTION, KNOWLEDGE[:1])
     assert extract(QUESTION, []) is None
 
 

@@ -15,9 +15,9 @@ from kcard.evaluation.gates.outcome import (
     GateOutcome,
     Seeks,
     gated_scores,
+    scores_both_ways,
     split_folds,
 )
-from kcard.evaluation.gates.outcome import scores_both_ways as outcome_both_ways
 from kcard.evaluation.metrics import interval, round_floats
 from kcard.evaluation.plots import Curves, PlotSeries
 from kcard.events import Event, OnEvent, ignore
@@ -70,8 +70,9 @@ Analyse = Callable[[AnalysisInputs], GateAnalysis]
 
 def bar_chart(label: str, rows: Sequence[Mapping[str, Any]], name: str, value: str) -> Curves:
     """Return bars of the column `value` with the interval (`low` to `high`) of each row, named by the column `name`."""
-    columns = [tuple(row[key] for row in rows) for key in (value, "low", "high")]
-    return Curves("", label, (PlotSeries("", tuple(str(row[name]) for row in rows), *columns),), "bar")
+    names = tuple(str(row[name]) for row in rows)
+    heights, lows, highs = (tuple(row[key] for row in rows) for key in (value, "low", "high"))
+    return Curves("", label, (PlotSeries("", names, heights, lows, highs),), "bar")
 
 
 # The analyses by name, with their descriptions and their functions, which are imported when used.
@@ -115,11 +116,12 @@ def find_analysis(name: str) -> Analyse:
 # Retrieval, table 1).
 
 RIGHT = 0.5  # minimum score of a right answer
+# By whether the answer is right without cards, and with them.
 GROUPS = {
-    "right both ways": (True, True),
-    "right only with cards": (False, True),
-    "right only without cards": (True, False),
-    "wrong both ways": (False, False),
+    (True, True): "right both ways",
+    (False, True): "right only with cards",
+    (True, False): "right only without cards",
+    (False, False): "wrong both ways",
 }
 
 
@@ -135,17 +137,19 @@ def analyse_recall(inputs: AnalysisInputs) -> GateAnalysis:
                 f'the record of {record.question[:60]!r} has no "{RECALL}" among its scores: collect records with '
                 "`kcard gate collect`"
             )
-    groups = {
-        name: [r for r in records if (r.correct_without >= RIGHT, r.correct_with >= RIGHT) == group]
-        for name, group in GROUPS.items()
-    }
+    recalls: dict[str, list[float]] = {name: [] for name in (*GROUPS.values(), "all")}
+    for record in records:
+        group = GROUPS[record.correct_without >= RIGHT, record.correct_with >= RIGHT]
+        recalls[group].append(record.scores[RECALL])
+        recalls["all"].append(record.scores[RECALL])
     rows: list[Mapping[str, Any]] = []
-    for name, group in [*groups.items(), ("all", records)]:
-        recalls = [record.scores[RECALL] for record in group]
-        low, high = interval(recalls)
-        mean = sum(recalls) / len(recalls) if recalls else None
-        shares = {"n": len(group), "share": len(group) / len(records)}
-        rows.append({"group": name, **shares, "recall@1": mean, "low": low, "high": high})
+    for group, values in recalls.items():
+        low, high = interval(values)
+        mean = None
+        if values:
+            mean = sum(values) / len(values)
+        shares = {"n": len(values), "share": len(values) / len(records)}
+        rows.append({"group": group, **shares, "recall@1": mean, "low": low, "high": high})
     chart = bar_chart("recall@1", [row for row in rows if row["n"]], "group", "recall@1")
     return GateAnalysis("recall", len(records), tuple(rows), chart)
 
@@ -182,18 +186,22 @@ def analyse_self_ask_templates(inputs: AnalysisInputs) -> GateAnalysis:
             needs = 1 - knowledge.astype(np.float64)
         seeks[template] = needs > 0.5
         # The row: accuracy where it claims to know, and the outcome of the gate.
-        outcome, without = GateOutcome.of(records, seeks[template]), outcome_both_ways(records)[0]
+        outcome = GateOutcome.of(records, seeks[template])
+        without, _ = scores_both_ways(records)
         claimed = without[~seeks[template]].tolist()
-        lowest, highest = interval(claimed)
+        accuracy = None
+        if claimed:
+            accuracy = float(np.mean(claimed))
+        low, high = interval(claimed)
         rows.append(
             {
                 "template": template,
                 "paper": paper,
                 "known": len(claimed),
                 "unknown": int(seeks[template].sum()),
-                "accuracy_known": float(np.mean(claimed)) if claimed else None,
-                "low": lowest,
-                "high": highest,
+                "accuracy_known": accuracy,
+                "low": low,
+                "high": high,
                 "right_word": float(((without >= 0.5) == ~seeks[template]).mean()),
                 "accuracy": outcome.accuracy,
                 "beneficial_guidance": outcome.beneficial_guidance,
@@ -248,50 +256,57 @@ def analyse_training_sizes(inputs: AnalysisInputs) -> GateAnalysis:
         # From all records down to the smallest sample, since each size is compared with all.
         whole: Floats | None = None
         for size in sorted(SIZES, reverse=True):
-            seeds = range(settings.seed, settings.seed + settings.repeats)
-            tries = (_decide_held_out(records, gate, size, using, seed) for seed in seeds)
-            decisions = [seeks for seeks in tries if seeks is not None]
-            mean = (
-                np.mean([gated_scores(records, seeks) for seeks in decisions], axis=0) if decisions else None
-            )
-            whole = mean if size == max(SIZES) else whole
+            decisions = []
+            for seed in range(settings.seed, settings.seed + settings.repeats):
+                seeks = _decide_held_out(records, gate, size, using, seed)
+                if seeks is not None:
+                    decisions.append(seeks)
             results = [GateOutcome.of(records, seeks) for seeks in decisions]
-            # The mean and standard deviation of each figure over the repeats.
-            figures: dict[str, Any] = {}
-            for name in FIGURES:
-                values = [value for outcome in results if (value := getattr(outcome, name)) is not None]
-                figures[name] = float(np.mean(values)) if values else None
-                figures[f"{name}_sd"] = float(np.std(values, ddof=1)) if len(values) > 1 else None
-            row = {
+            row: dict[str, Any] = {
                 "gate": gate,
                 "size": size,
                 "records": round(size * len(records) * (FOLDS - 1) / FOLDS),
                 "fitted": len(results),
-                **figures,
-                "never": results[0].never if results else None,
-                "always": results[0].always if results else None,
             }
-            # The difference from all records.
-            difference: dict[str, float | None] = {"difference": None, "low": None, "high": None}
-            if mean is not None and whole is not None:
-                low, high = (
-                    interval((mean - whole).tolist(), paired=True) if mean is not whole else (0.0, 0.0)
-                )
-                difference = {"difference": float((mean - whole).mean()), "low": low, "high": high}
-            rows.append(row | difference)
+            for figure in FIGURES:
+                row |= _summarise_figure(figure, results)
+            row |= dict.fromkeys(("never", "always", "difference", "low", "high"))
+            if results:
+                row |= {"never": results[0].never, "always": results[0].always}
+                mean: Floats = np.mean([gated_scores(records, seeks) for seeks in decisions], axis=0)
+                if size == max(SIZES):
+                    whole = mean
+                    row |= {"difference": 0.0, "low": 0.0, "high": 0.0}
+                elif whole is not None:
+                    low, high = interval((mean - whole).tolist(), paired=True)
+                    row |= {"difference": float((mean - whole).mean()), "low": low, "high": high}
+            rows.append(row)
             inputs.on_event(Event("steps", done=len(rows), total=len(gates) * len(SIZES)))
     rows.sort(key=lambda row: (gates.index(row["gate"]), row["size"]))
     # Two lines for each gate.
     series = []
-    for gate in dict.fromkeys(row["gate"] for row in rows):
-        for name in ("accuracy", "beneficial_guidance"):
-            own = [row for row in rows if row["gate"] == gate and row[name] is not None]
-            label = f"{gate}: {name.replace('_', ' ')}"
-            series.append(
-                PlotSeries(label, tuple(row["records"] for row in own), tuple(row[name] for row in own))
-            )
+    for gate in dict.fromkeys(gates):
+        for figure in ("accuracy", "beneficial_guidance"):
+            sizes, values = [], []
+            for row in rows:
+                if row["gate"] == gate and row[figure] is not None:
+                    sizes.append(row["records"])
+                    values.append(row[figure])
+            label = f"{gate}: {figure.replace('_', ' ')}"
+            series.append(PlotSeries(label, tuple(sizes), tuple(values)))
     chart = Curves("records that the gate is fitted on", "share of the questions", tuple(series))
     return GateAnalysis("training-sizes", len(records), tuple(rows), chart)
+
+
+def _summarise_figure(figure: str, outcomes: Sequence[GateOutcome]) -> dict[str, float | None]:
+    """Return the mean and standard deviation of a figure over the repeats, as far as they have it."""
+    values = [getattr(outcome, figure) for outcome in outcomes if getattr(outcome, figure) is not None]
+    mean = deviation = None
+    if values:
+        mean = float(np.mean(values))
+    if len(values) > 1:
+        deviation = float(np.std(values, ddof=1))
+    return {figure: mean, f"{figure}_sd": deviation}
 
 
 def _decide_held_out(

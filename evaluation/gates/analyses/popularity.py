@@ -8,7 +8,7 @@ import numpy as np
 
 from kcard.errors import UsageError
 from kcard.evaluation.gates.analyses.analysis import AnalysisInputs, GateAnalysis, bar_chart
-from kcard.evaluation.gates.outcome import Floats, Indices, Seeks, scores_both_ways
+from kcard.evaluation.gates.outcome import Floats, Indices, Seeks, named_scores_both_ways, scores_both_ways
 from kcard.evaluation.metrics import bootstrap_interval, interval
 from kcard.evaluation.plots import Curves, PlotSeries
 from kcard.events import Event
@@ -19,7 +19,7 @@ from kcard.gates.records import Record
 # Accuracy by the popularity of a question's subject, and their correlation in each relation (Adaptive Retrieval,
 # sections 4 and 5).
 
-FEWEST = 3  # questions; a correlation of fewer is meaningless
+MIN_CORRELATED_QUESTIONS = 3  # a correlation of fewer is meaningless
 
 
 @dataclass(frozen=True)
@@ -42,24 +42,26 @@ def analyse_popularity_curves(inputs: AnalysisInputs) -> GateAnalysis:
     settings = parse_settings(PopularityCurvesSettings, inputs.settings, "popularity-curves", "analysis")
     records = inputs.records
     logs = log_popularity(records)
-    relations = sorted({record.relation or "" for record in records})
+    members: dict[str, list[int]] = {}
+    for at, record in enumerate(records):
+        members.setdefault(record.relation or "", []).append(at)
     rows = [_popularity_curves_row("all", records, logs)]
-    if len(relations) > 1:
-        for relation in relations:
-            members = [i for i, record in enumerate(records) if (record.relation or "") == relation]
-            rows.append(
-                _popularity_curves_row(relation or "none", [records[i] for i in members], logs[members])
-            )
+    if len(members) > 1:
+        for relation, places in sorted(members.items()):
+            own = [records[at] for at in places]
+            rows.append(_popularity_curves_row(relation or "none", own, logs[places]))
     # The curves of accuracy over bins of popularity.
     parts = [part for part in np.array_split(np.argsort(logs, kind="stable"), settings.bins) if len(part)]
     middles = tuple(float(np.expm1(logs[part].mean())) + 1 for part in parts)
     series = []
     for label, right in zip(("without cards", "with cards"), scores_both_ways(records), strict=True):
-        bounds = [interval(right[part].tolist()) for part in parts]
-        lows, highs = zip(*bounds, strict=True)
-        series.append(
-            PlotSeries(label, middles, tuple(float(right[part].mean()) for part in parts), lows, highs)
-        )
+        means, lows, highs = [], [], []
+        for part in parts:
+            low, high = interval(right[part].tolist())
+            means.append(float(right[part].mean()))
+            lows.append(low)
+            highs.append(high)
+        series.append(PlotSeries(label, middles, tuple(means), tuple(lows), tuple(highs)))
     chart = Curves("popularity of the subject", "accuracy", tuple(series), log=True)
     return GateAnalysis("popularity-curves", len(records), tuple(rows), chart)
 
@@ -79,7 +81,7 @@ def log_popularity(records: Sequence[Record]) -> Floats:
 
 def correlation(first: Floats, second: Floats) -> float:
     """Return Pearson's correlation; nan if either is constant, or for fewer than three values."""
-    if len(first) < FEWEST or np.ptp(first) == 0 or np.ptp(second) == 0:
+    if len(first) < MIN_CORRELATED_QUESTIONS or np.ptp(first) == 0 or np.ptp(second) == 0:
         return float("nan")
     return float(np.corrcoef(first, second)[0, 1])
 
@@ -104,6 +106,7 @@ def _popularity_curves_row(relation: str, records: Sequence[Record], logs: Float
 
 
 COSTS = ("seconds", "tokens", "calls")
+CENTRAL_95 = (0.025, 0.975)
 MAX_LOG = 700.0  # beyond which the exponential is infinite
 
 
@@ -137,9 +140,9 @@ def analyse_popularity_splits(inputs: AnalysisInputs) -> GateAnalysis:
     # What is measured of each question, without and with cards: its score and its costs, if all records have them.
     measures = {"accuracy": (without, with_)}
     for cost in COSTS:
-        ways = [[record.scores.get(f"{cost}_{way}") for record in records] for way in ("without", "with")]
-        if None not in ways[0] and None not in ways[1]:
-            measures[cost] = (np.array(ways[0], dtype=np.float64), np.array(ways[1], dtype=np.float64))
+        costs = named_scores_both_ways(records, cost)
+        if costs is not None:
+            measures[cost] = costs
 
     def thresholds_of(rows: Indices) -> dict[str, float]:
         """Return the best threshold of each relation in these records, on the scale of ln(1 + popularity)."""
@@ -177,18 +180,20 @@ def analyse_popularity_splits(inputs: AnalysisInputs) -> GateAnalysis:
     # A row for each setting, over all splits.
     rows: list[dict[str, Any]] = []
     for name, figures_of_splits in splits.items():
-        means = {key: float(np.mean([one[key] for one in figures_of_splits])) for key in figures_of_splits[0]}
-        low, high = np.quantile([one["accuracy"] for one in figures_of_splits], [0.025, 0.975])
-        interval_ = {"low": float(low), "high": float(high)}
-        row = {"setting": name, "accuracy": means["accuracy"], **interval_, "share": means["share"]}
-        rows.append(row | {cost: means.get(cost) for cost in COSTS})
+        values = {key: [split[key] for split in figures_of_splits] for key in figures_of_splits[0]}
+        means = {key: float(np.mean(column)) for key, column in values.items()}
+        low, high = np.quantile(values["accuracy"], CENTRAL_95)
+        row: dict[str, Any] = {"setting": name, "accuracy": means["accuracy"]}
+        row |= {"low": float(low), "high": float(high), "share": means["share"]}
+        for cost in COSTS:
+            row[cost] = means.get(cost)
+        rows.append(row)
     by_setting = {row["setting"]: row for row in rows}
     better = max(("never", "always"), key=lambda name: float(by_setting[name]["accuracy"]))
-    gains = [
-        adaptive["accuracy"] - other["accuracy"]
-        for adaptive, other in zip(splits["adaptive"], splits[better], strict=True)
-    ]
-    low, high = np.quantile(gains, [0.025, 0.975])
+    gains = []
+    for adaptive, other in zip(splits["adaptive"], splits[better], strict=True):
+        gains.append(adaptive["accuracy"] - other["accuracy"])
+    low, high = np.quantile(gains, CENTRAL_95)
     summary: dict[str, Any] = {
         "better_of_never_and_always": better,
         "gain": float(np.mean(gains)),
@@ -200,9 +205,10 @@ def analyse_popularity_splits(inputs: AnalysisInputs) -> GateAnalysis:
         if whole:
             summary[f"{cost}_saved"] = 1 - by_setting["adaptive"][cost] / whole
     limits_in_words = {-BOUND: "never", BOUND: "always"}
-    summary["thresholds"] = {
-        relation or "none": limits_in_words.get(limit, float(np.expm1(min(limit, MAX_LOG))))
-        for relation, limit in thresholds_of(np.arange(len(records))).items()
-    }
+    thresholds_in_words: dict[str, str | float] = {}
+    for relation, limit in thresholds_of(np.arange(len(records))).items():
+        popularity = float(np.expm1(min(limit, MAX_LOG)))
+        thresholds_in_words[relation or "none"] = limits_in_words.get(limit, popularity)
+    summary["thresholds"] = thresholds_in_words
     chart = bar_chart("accuracy of held-out questions", rows, "setting", "accuracy")
     return GateAnalysis("popularity-splits", len(records), tuple(rows), chart, summary)

@@ -1,7 +1,7 @@
 """Analyses of Thrust."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,15 @@ import numpy as np
 
 from kcard.evaluation.gates.analyses.analysis import AnalysisInputs, GateAnalysis
 from kcard.evaluation.gates.calibration import cache_embeddings, cross_validate
-from kcard.evaluation.gates.outcome import FOLDS, Floats, Seeks, cost_curve, scores_both_ways, split_folds
+from kcard.evaluation.gates.outcome import (
+    FOLDS,
+    Floats,
+    Seeks,
+    cost_curve,
+    named_scores_both_ways,
+    scores_both_ways,
+    split_folds,
+)
 from kcard.evaluation.metrics import holm, interval, sign_flip
 from kcard.evaluation.plots import Curves, PlotSeries
 from kcard.events import Event
@@ -35,9 +43,10 @@ def analyse_thrust_scores(inputs: AnalysisInputs) -> GateAnalysis:
         cut = split_folds(records, min(FOLDS, len(records)))
         scores[task] = cross_validate(records, kind, inputs.settings, using, cut).scores
         right = scores_both_ways(records)[0]
-        quantiles = {f"p{q * 100:.0f}": float(np.quantile(scores[task], q)) for q in QUANTILES}
-        accuracy = {"accuracy": float(right.mean()), "auc": auc(scores[task], right)}
-        rows.append({"task": task, "n": len(scores[task]), **quantiles, **accuracy})
+        row: dict[str, Any] = {"task": task, "n": len(scores[task])}
+        for quantile in QUANTILES:
+            row[f"p{quantile * 100:.0f}"] = float(np.quantile(scores[task], quantile))
+        rows.append(row | {"accuracy": float(right.mean()), "auc": auc(scores[task], right)})
         inputs.on_event(Event("steps", done=done, total=len(inputs.tasks)))
     # Histograms over the logarithm, since a question at a centroid scores a million times the median.
     logs = {task: np.log10(np.maximum(values, 1e-12)) for task, values in scores.items()}
@@ -65,7 +74,9 @@ def auc(scores: Floats, right: Floats) -> float:
 GATES = ("thrust", "bm25")
 SHARES = (0.25, 0.5, 0.75)  # scarce, medium and abundant knowledge
 POINTS = 21  # of each curve
-MOST_KNOWLEDGE = 0.9  # the paper's table 3 compares the best figure below this share with knowledge for all
+MAX_KNOWLEDGE_SHARE = (
+    0.9  # the paper's table 3 compares the best figure below this share with knowledge for all
+)
 
 
 @dataclass(frozen=True)
@@ -114,7 +125,9 @@ def analyse_thrust_shares(inputs: AnalysisInputs) -> GateAnalysis:
     for task, records in inputs.tasks.items():
         cut = split_folds(records, min(FOLDS, len(records)))
         for gate in GATES:
-            settings = inputs.settings if gate == "thrust" else {}
+            settings: Mapping[str, Any] = {}
+            if gate == "thrust":
+                settings = inputs.settings
             scores = cross_validate(records, base.find(gate), settings, using, cut).scores
             rankings.append(_Ranking(task, gate, records, scores, *scores_both_ways(records)))
             inputs.on_event(Event("steps", done=len(rankings), total=len(inputs.tasks) * len(GATES)))
@@ -122,17 +135,20 @@ def analyse_thrust_shares(inputs: AnalysisInputs) -> GateAnalysis:
     rows: list[dict[str, Any]] = []
     for ranking in rankings:
         without, with_ = float(ranking.without.mean()), float(ranking.with_.mean())
-        f1 = _both_ways(ranking.records, "f1")
+        f1 = named_scores_both_ways(ranking.records, "f1")
         for share in SHARES:
             gains = ranking.gains(share)
             low, high = interval(gains.tolist(), paired=True)
+            mean_f1 = None
+            if f1 is not None:
+                mean_f1 = float(np.where(ranking.seeks(share), f1[1], f1[0]).mean())
             rows.append(
                 {
                     "task": ranking.task,
                     "gate": ranking.gate,
                     "share": share,
                     "accuracy": float(ranking.outcomes(share).mean()),
-                    "f1": None if f1 is None else float(np.where(ranking.seeks(share), f1[1], f1[0]).mean()),
+                    "f1": mean_f1,
                     "random": (1 - share) * without + share * with_,
                     "gain": float(gains.mean()),
                     "low": low,
@@ -147,7 +163,8 @@ def analyse_thrust_shares(inputs: AnalysisInputs) -> GateAnalysis:
     # The curves of both gates, and of random decisions.
     shares = tuple(np.linspace(0, 1, POINTS).tolist())
     series = []
-    for_always, best_below = {}, {}
+    for_always: dict[str, float] = {}
+    best_below: dict[str, dict[str, float | None]] = {}
     for ranking in rankings:
         name = f"{ranking.task} {ranking.gate}"
         without, always = float(ranking.without.mean()), float(ranking.with_.mean())
@@ -156,23 +173,15 @@ def analyse_thrust_shares(inputs: AnalysisInputs) -> GateAnalysis:
         # Of equal scores, the first questions are sent first, so each number of questions is a point.
         gains = (ranking.with_ - ranking.without)[np.argsort(ranking.scores, kind="stable")]
         totals = ranking.without.sum() + np.concatenate([[0.0], np.cumsum(gains)])
-        count = int(totals[: math.ceil(MOST_KNOWLEDGE * len(gains))].argmax())
+        count = int(totals[: math.ceil(MAX_KNOWLEDGE_SHARE * len(gains))].argmax())
         accuracy = float(totals[count]) / len(gains)
-        best_below[name] = {
-            "share": count / len(gains),
-            "accuracy": accuracy,
-            "of_always": accuracy / always if always else None,
-        }
-        accuracies = tuple(float(ranking.outcomes(share).mean()) for share in shares)
-        series.append(PlotSeries(name, shares, accuracies))
+        best_below[name] = {"share": count / len(gains), "accuracy": accuracy, "of_always": None}
+        if always:
+            best_below[name]["of_always"] = accuracy / always
+        accuracies = [float(ranking.outcomes(share).mean()) for share in shares]
+        series.append(PlotSeries(name, shares, tuple(accuracies)))
         if ranking.gate == GATES[-1]:
             series.append(PlotSeries(f"{ranking.task} random", (0.0, 1.0), (without, always)))
     chart = Curves("share of the questions with knowledge", "accuracy", tuple(series))
     summary = {"share_for_always": for_always, "best_below_90": best_below}
     return GateAnalysis("thrust-shares", len(inputs.records), tuple(rows), chart, summary)
-
-
-def _both_ways(records: Sequence[Record], score: str) -> Floats | None:
-    """Return a score of the answers without and with cards, shape (2, n); None if a record lacks it."""
-    ways = [[record.scores.get(f"{score}_{way}") for record in records] for way in ("without", "with")]
-    return None if None in ways[0] + ways[1] else np.array(ways, dtype=np.float64)

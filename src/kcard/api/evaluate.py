@@ -459,7 +459,7 @@ def report(
     nothing in this run.
     """
     check_values(report, {"limit": limit})
-    from kcard.evaluation.analyses.answers import analyse, run_applicable
+    from kcard.evaluation.analyses.analysis import analyse, run_applicable
     from kcard.evaluation.report.report import make_report, metrics_of
     from kcard.evaluation.runs.results import drop_texts
 

@@ -73,8 +73,8 @@ def exam(
     is written.
     """
     check_values(exam, {"limit": limit})
-    from kcard.evaluation.audit import read_independent
     from kcard.evaluation.exam import explain_no_questions, has_fewer_questions, take_exam
+    from kcard.evaluation.independent_evidence import read_independent
     from kcard.evaluation.questions import read_questions
     from kcard.evaluation.recall import Scorer, load_checker
     from kcard.evaluation.target import Target, find_target
@@ -172,7 +172,8 @@ def audit(
     if output is not None and not (folder := Path(output).expanduser().absolute().parent).is_dir():
         raise UsageError(f"output {output}: the folder {folder} does not exist")
     from kcard.cards.models.loader import Loader
-    from kcard.evaluation.audit import make_finding, read_independent, read_or_make_queries, run_audit
+    from kcard.evaluation.audit import make_finding, read_or_make_queries, run_audit
+    from kcard.evaluation.independent_evidence import read_independent
     from kcard.evaluation.recall import Scorer, load_checker
     from kcard.evaluation.target import Target, find_published_target
     from kcard.hub.registry import Hub

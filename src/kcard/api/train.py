@@ -105,8 +105,8 @@ def _examine_both(card: "Card", evidence: str | Path | None, device: str, on_eve
 
     The exam that is stored is that of the remaining card, by the same answers.
     """
-    from kcard.evaluation.audit import read_independent
     from kcard.evaluation.exam import take_exam
+    from kcard.evaluation.independent_evidence import read_independent
     from kcard.evaluation.recall import Scorer, load_checker
     from kcard.evaluation.target import find_target
     from kcard.training.output import without_model

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from kcard.embedded.reader import READER_WEIGHTS, read
-from kcard.llms.extraction.extract import ANSWERED, examine, extract, extract_all
+from kcard.llms.extraction.extract import MIN_PROBABILITY, examine, extract, extract_all
 
 MODES = (
     "There are three modes:\n- quiet mode writes nothing\n- plain mode writes a line\n- loud mode writes all"
@@ -116,7 +116,7 @@ def test_what_is_said_stands_in_the_passage(question: str, passages: list[str]) 
 
 
 def test_passages_that_give_the_same_words_make_them_surer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kcard.llms.extraction.extract.SURE", 0.9999)
+    monkeypatch.setattr("kcard.llms.extraction.extract.MIN_CERTAINTY", 0.9999)
     question, other = (
         "What firm built the lighthouse of Port Callow?",
         "Halden & Co built the lighthouse long ago.",
@@ -129,7 +129,7 @@ def test_passages_that_give_the_same_words_make_them_surer(monkeypatch: pytest.M
 
 
 def test_a_name_a_place_a_time_or_a_number_is_named_however_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kcard.llms.extraction.extract.SURE", 1.1)
+    monkeypatch.setattr("kcard.llms.extraction.extract.MIN_CERTAINTY", 1.1)
     for question, named in (
         ("Who built the lighthouse of Port Callow?", "Halden & Co"),
         ("When was the lighthouse of Port Callow built?", "1871"),
@@ -199,7 +199,7 @@ def test_another_ordinal_in_words_is_no_surer_than_one_in_figures() -> None:
     in_words, in_figures = (extract(f"Who got the {n} seat of Ormond?", SEATS[1:]) for n in ("fifth", "5th"))
     assert in_words is not None
     assert in_figures is not None
-    assert in_words.probability == in_figures.probability < ANSWERED
+    assert in_words.probability == in_figures.probability < MIN_PROBABILITY
 
 
 def headed(question: str, heading: str, text: str) -> str:
@@ -221,15 +221,15 @@ def test_a_lone_item_of_a_list_comes_without_its_mark(mark: str) -> None:
 
 
 def test_words_are_quoted_in_the_sentence_that_they_were_taken_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kcard.llms.extraction.extract.SURE", 1.1)
+    monkeypatch.setattr("kcard.llms.extraction.extract.MIN_CERTAINTY", 1.1)
     found = extract("Who built the lighthouse of Port Callow?", [f"{MILL} {TOWER}"])
     assert found is not None
     assert (found.text, found.quote) == ("Halden & Co", TOWER)
 
 
 def test_a_name_that_is_hardly_sure_gives_way_to_its_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kcard.llms.extraction.extract.SURE", 1.1)
-    monkeypatch.setattr("kcard.llms.extraction.extract.UNSURE", 1.1)
+    monkeypatch.setattr("kcard.llms.extraction.extract.MIN_CERTAINTY", 1.1)
+    monkeypatch.setattr("kcard.llms.extraction.extract.MIN_CERTAINTY_OF_NAMES", 1.1)
     found = extract("Who built the lighthouse of Port Callow?", [MILL, TOWER])
     assert found is not None
     assert (found.quote, found.passage, found.words) == (TOWER, 1, False)

@@ -1,13 +1,10 @@
-"""Losses of causal language models: cross-entropy, and the divergence from a teacher."""
+"""Cross-entropy of causal language models over a large vocabulary."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kcard.training.epochs import IGNORED
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
     from torch import Tensor
 
 # Cross-entropy over a large vocabulary, a few rows at a time, with the gradient computed in the forward pass.
@@ -61,59 +58,3 @@ def loss_and_gradient(logits: "Tensor", gradient: "Tensor", labels: "Tensor", sh
     gradient.copy_(shares)
     loss: Tensor = ((mass.log() - right) * counted).sum()
     return loss
-
-
-# The divergence between the next-token distributions of student and teacher, of which the top k tokens are kept.
-#
-# All other tokens are merged into one, so the distributions are over k + 1 events. The divergence is the full one if k
-# is the vocabulary size, at most the full one at temperature 1, and 0 if the student equals the teacher. The
-# temperature applies to the k + 1 events. Applied to the whole vocabulary, it would move most of the probability to the
-# merged tokens (.8 of it at temperature 2 and k 64, for SmolLM2-135M).
-
-LEAST_LOG = -1e4  # a log-probability below all that occur; its exponential is 0
-
-
-@dataclass(frozen=True)
-class TopTokens:
-    """The teacher's distribution at each of n places: `ids` (n, k), and `logs` (n, k + 1), the log-probabilities of
-    these tokens and of all others together."""
-
-    ids: "npt.NDArray[np.uint32]"
-    logs: "npt.NDArray[np.float32]"
-
-
-def top_tokens(logits: "Tensor", k: int) -> "tuple[Tensor, Tensor]":
-    """Return of logits (n, vocabulary) the ids (n, k) of the most probable tokens, and their log-probabilities followed
-    by that of all other tokens together (n, k + 1); float32."""
-    import torch
-
-    logs = torch.log_softmax(logits.float(), dim=-1)
-    ids = logs.topk(min(k, logs.shape[1]), dim=-1).indices
-    return ids, torch.cat([logs.gather(1, ids), _rest(logs, ids)], dim=1)
-
-
-def divergence(logits: "Tensor", ids: "Tensor", logs: "Tensor", temperature: float) -> "Tensor":
-    """Return KL(teacher || student) summed over n places, times temperature squared, which keeps gradients as large as
-    at temperature 1 (Hinton et al., 2015, section 2).
-
-    logits  the student's, (n, vocabulary)
-    ids, logs  of the teacher, as top_tokens makes them
-    """
-    import torch
-
-    own = torch.log_softmax(logits.float(), dim=-1)
-    student = torch.cat([own.gather(1, ids), _rest(own, ids)], dim=1)
-    teacher_logs, student_logs = (
-        torch.log_softmax(events / temperature, dim=-1) for events in (logs, student)
-    )
-    divergence: Tensor = (teacher_logs.exp() * (teacher_logs - student_logs)).sum() * temperature**2
-    return divergence
-
-
-def _rest(logs: "Tensor", ids: "Tensor") -> "Tensor":
-    """Return the log-probability of all tokens but `ids` together, (n, 1); LEAST_LOG if there are no others."""
-    import torch
-
-    if ids.shape[1] == logs.shape[1]:
-        return logs.new_full((len(logs), 1), LEAST_LOG)
-    return logs.scatter(1, ids, -torch.inf).logsumexp(dim=1, keepdim=True)

@@ -116,8 +116,7 @@ def wordings(passages: Sequence[str]) -> list[list[int]]:
 # Held-out questions, which the exam asks and training never does.
 #
 # Half of all possible questions are held out, by the sha256 of their words, independent of any seed. A held-out
-# pseudo-query is drawn again, and a held-out question of study material is learned with a few words prepended. The exam
-# asks only held-out questions, and prepends a few words to any other.
+# pseudo-query is drawn again. The exam asks only held-out questions, and prepends a few words to any other.
 #
 # Pseudo-queries arrange a question word, the rest of the passage and noise words. The frames here surround the gap
 # instead, in words that no pseudo-query contains, so an exam in them distinguishes recall from having seen the
@@ -164,11 +163,6 @@ def is_held_out(question: str) -> bool:
 def held_out_wording(question: str) -> str:
     """Return the question after the first of LEADS (the first is empty) that makes it held out; "" if none does."""
     return next((text for lead in LEADS if is_held_out(text := lead + question)), "")
-
-
-def trained_wording(question: str) -> str:
-    """Return the question after the first of LEADS (the first is empty) that no exam asks; "" if none is left."""
-    return next((text for lead in LEADS if not is_held_out(text := lead + question)), "")
 
 
 def held_out(passage: str, seed: int, rarity: Rarity | None = None) -> GapQuestion | None:

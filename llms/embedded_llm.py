@@ -232,7 +232,7 @@ MEANT = 0.5  # cosine below which an extracted answer matches no option
 REMEMBERED = 0.5  # probability that the memory is right, below which it is ignored
 QUOTED = 0.5  # the same for a quotation in another language
 # Kinds of requests whose passages are not read.
-UNREAD = {"what", "choose", "document", "knowledge", "recite", "study", "rewrite"}
+UNREAD = {"what", "choose", "document", "knowledge", "recite", "rewrite"}
 
 
 class EmbeddedLLM(LLM):
@@ -321,8 +321,6 @@ def _reply(request: Request, answer: Extract | None) -> Reply:
         question_vector, *described = cache.embed([question, *(choice.description for choice in choices)])
         agreed = [agreement(question, choice.description) for choice in choices]
         return Reply(choices[int(np.argmax(np.stack(described) @ question_vector * agreed))].name)
-    if request.kind == "study":
-        raise LLMError("the embedded LLM writes no study material: choose another")
     if request.kind in UNREAD:
         # What the memory knows, prefixed with the question; empty if it knows nothing.
         question, recollection = request.question, shared().recall(request.question)

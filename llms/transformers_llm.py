@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 TOP_TOKENS = 50
 NEED_TOKENS = 4
-STUDY_TOKENS = 1024
 GPU_BATCH = 8  # prompts at a time on a GPU, unless --concurrency says otherwise
 
 
@@ -114,13 +113,12 @@ class LocalLLM(LLM):
             group = "text"
             if request.draft:
                 group = "draft"
-            elif request.kind in {"need", "study"}:
-                group = request.kind
+            elif request.kind == "need":
+                group = "need"
             elif request.kind == "answer" and request.choices:
                 group = "option"
             groups.setdefault(group, []).append((i, request, row))
         answers = {
-            "study": self._generate_studies,
             "draft": self._generate_drafts,
             "need": self._read_needs,
             "option": self._choose_options,
@@ -160,17 +158,6 @@ class LocalLLM(LLM):
         new = self._generate(requests, rows, self.max_tokens)
         return [
             self._reply(row, continuation.tokens, request)
-            for request, row, continuation in zip(requests, rows, new, strict=True)
-        ]
-
-    def _generate_studies(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
-        """Generate long replies of several lines, as far as the model's positions allow."""
-        left = STUDY_TOKENS
-        if self.window is not None and not self.prompts.seq2seq:
-            left = min(left, self.window + self.max_tokens - max(map(len, rows)))
-        new = self._generate(requests, rows, left)
-        return [
-            replace(self._reply(row, continuation.tokens, request), cut=len(continuation.tokens) == left)
             for request, row, continuation in zip(requests, rows, new, strict=True)
         ]
 
@@ -230,7 +217,7 @@ class LocalLLM(LLM):
         """Make a reply of the new tokens. It keeps its lines where these say something; a model that only continues a
         text would go on after the first line, or after the first blank one where the answer may be a list."""
         text = without_thoughts(self.prompts.tokenizer.decode(new, skip_special_tokens=True)).strip()
-        has_lines = request.kind == "study" or is_grounded(request)
+        has_lines = is_grounded(request)
         if self.prompts.continued:
             text = text.partition("\n\n" if is_grounded(request) else "\n")[0]
         lines = [line.strip() for line in text.splitlines() if line.strip()]

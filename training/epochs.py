@@ -9,7 +9,7 @@ import pickle
 import tempfile
 import weakref
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -353,13 +353,11 @@ def recited_epochs(
     tokenizer: Any,
     room: int,
     share: float,
-    study: Mapping[str, Sequence[str]] | None = None,
 ) -> Epochs:
     """Learn to recite each passage, after a fresh pseudo-query in a `share` of cases. Within a hundred batches, rows of
     similar length are grouped.
 
-    room   tokens of the model's context window, of which a pseudo-query takes at most a third
-    study  see PseudoQueries
+    room  tokens of the model's context window, of which a pseudo-query takes at most a third
     """
     texts = shown.items
 
@@ -367,7 +365,7 @@ def recited_epochs(
     for part in batched(texts, TEXTS_AT_ONCE):
         for ids in tokenizer(part, add_special_tokens=False)["input_ids"]:
             targets.append((*ids[: room * 2 // 3 - 1], tokenizer.eos_token_id))
-    ask = PseudoQueries(texts[:: max(1, len(texts) // MAX_COUNTED_PASSAGES)], study)
+    ask = PseudoQueries(texts[:: max(1, len(texts) // MAX_COUNTED_PASSAGES)])
 
     def examples(rows: Sequence[int], rng: Random) -> list[TrainingExample]:
         batch = []

@@ -5,7 +5,7 @@ pseudo-query -> passage with the loss on the passage alone.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
@@ -94,12 +94,10 @@ def prepare(
     fingerprint: str = "",
     origin: WeightSource = WeightSource(),  # noqa: B008 (frozen)
     execution: Execution = Execution(),  # noqa: B008 (frozen)
-    study: Mapping[str, Sequence[str]] | None = None,
     minutes: float | None = None,
 ) -> "Preparation[FineTuning]":
     """Prepare everything that fine-tuning needs before its first step.
 
-    study    see PseudoQueries
     minutes  after which training ends, unless it did before
 
     Raises ModelUnavailable, MissingExtra and UsageError.
@@ -132,7 +130,7 @@ def prepare(
         new, old = (token_blocks(part, tokenizer, block) for part in (shown.new, shown.old))
         epochs = packed_epochs(replace(shown, new=new, old=old))
     else:
-        epochs = recited_epochs(shown, tokenizer, room, options.query_share, study)
+        epochs = recited_epochs(shown, tokenizer, room, options.query_share)
     examples = max(1, round(options.epochs * len(epochs(0))))
     # A batch holds no example twice, so a small corpus has smaller ones.
     among = execution.processes

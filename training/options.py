@@ -53,7 +53,7 @@ POSITIVE = ("minutes", "micro_batch", *SIZES)
 # Options that apply only to bases other than the embedded one.
 OF_BASES = ("device", "micro_batch", "gradient_checkpointing", "dtype", "optimizer")
 # Options that do not apply to cards without a model.
-OF_MODELS = ("base", "method", "prompt_style", "study", *POSITIVE, *(set(OF_BASES) - set(POSITIVE)))
+OF_MODELS = ("base", "method", "prompt_style", *POSITIVE, *(set(OF_BASES) - set(POSITIVE)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,14 +71,6 @@ class CorpusOptions(OptionGroup, panel="The corpus"):
         int | None,
         Option(
             "Worker processes for reading the corpus (does not affect the result).", default="one per core"
-        ),
-    ] = None
-    study: Annotated[
-        Path | str | None,
-        Option(
-            "Study material about the corpus to learn as well: a file written by `kcard study`.",
-            default="none",
-            command_line=Path | None,
         ),
     ] = None
 
@@ -299,8 +291,6 @@ def _flaws(options: TrainOptions) -> Iterator[str]:
             f"block {options.block} is only for objective clm: leave it out with objective "
             f"{options.objective or 'recite'}"
         )
-    if options.study is not None and options.objective == "clm":
-        yield f"study {options.study} consists of queries, which objective clm does not learn: use recite"
     is_sharded = options.method == "full" and options.execution.processes > 1
     if options.optimizer not in (None, "adamw") and is_sharded:
         yield (

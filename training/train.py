@@ -47,7 +47,6 @@ from kcard.training.output import (
     write_card,
 )
 from kcard.training.run import Preparation, TrainingRun, steps_of
-from kcard.training.study import StudyQueries, make_study_queries, read_study
 from kcard.training.update import CorpusUpdate, Previous, previous
 from kcard.types import Source
 from kcard.version import __version__
@@ -230,7 +229,7 @@ def estimate(
                 texts = [source.text for source in passages[:: max(1, len(passages) // EMBEDDING_SAMPLE)]]
                 indexing = seconds_to_embed(texts, embed) * len(passages) / len(texts)
         with one_thread():
-            plan = make_plan(update, before, chosen, on_event, StudyQueries(), measured=True)
+            plan = make_plan(update, before, chosen, on_event, measured=True)
         assert plan.estimate is not None
         return TrainingEstimate(
             plan.estimate.steps, plan.estimate.seconds, indexing=indexing, model=plan.estimate
@@ -238,7 +237,7 @@ def estimate(
     from kcard.training.base_trainer import FineTuning
 
     # The estimate itself holds what planning tells: the memory.
-    plan = make_plan(update, before, chosen, ignore, StudyQueries())
+    plan = make_plan(update, before, chosen, ignore)
     execution = chosen.execution
     free = free_memory(execution.place(), execution.processes) if plan.memory is not None else 0
     prepared = plan.prepare()
@@ -294,16 +293,14 @@ def prepare_model(
     *,
     replaceable: bool = False,
 ) -> Preparation[TrainingRun] | None:
-    """Read the study material and prepare a model's training; return None if the model would learn too little in its
-    minutes and is replaceable by an index.
+    """Prepare a model's training; return None if the model would learn too little in its minutes and is replaceable by
+    an index.
 
     options     complete, see TrainOptions; `name`: of the card, for messages
     checkpoint  the folder of an interrupted run, if the options say to resume it
     """
-    study = read_study(Path(options.study), on_event) if options.study is not None else None
-    studied = make_study_queries(study, update.corpus.passages, on_event)
     steps = steps_of(checkpoint) if options.resume and options.base == EMBEDDED_BASE else None
-    plan = make_plan(update, before, options, on_event, studied, steps=steps)
+    plan = make_plan(update, before, options, on_event, steps=steps)
     if (cost := plan.estimate) is not None:
         if not cost.is_enough and replaceable:
             on_event(note(f"{name} is an index alone (kind retrieval): {cost.refusal()}"))
@@ -311,8 +308,7 @@ def prepare_model(
         on_event(cost.note())
         if not cost.is_enough:
             on_event(note(f"expect little of this model: {cost.refusal()}"))
-    prepared = plan.prepare()
-    return replace(prepared, hyperparameters={**prepared.hyperparameters, **studied.record})
+    return plan.prepare()
 
 
 def _manifest(options: TrainOptions, name: str, description: str, language: str) -> Manifest:
@@ -387,7 +383,6 @@ def make_plan(
     before: Previous | None,
     options: TrainOptions,
     on_event: OnEvent,
-    studied: StudyQueries,
     *,
     steps: int | None = None,
     measured: bool = False,
@@ -400,7 +395,7 @@ def make_plan(
     chosen, corpus = options.settings(), update.corpus
     version = "" if before is None else before.sha256
     # The fingerprint that a checkpoint must match to be resumed.
-    identity = {"base": options.base, "updates": version, **chosen, **studied.record}
+    identity = {"base": options.base, "updates": version, **chosen}
     text = json.dumps([__version__, corpus.sha256, identity], sort_keys=True, default=str)
     fingerprint = hashlib.sha256(text.encode()).hexdigest()
     from kcard.training.embedded import train
@@ -418,9 +413,7 @@ def make_plan(
         memory = check_memory(tuning, execution, origin, device, on_event)
         return train.TrainingPlan(
             None,
-            lambda: finetune.prepare(
-                new, tuning, fingerprint, origin, execution, studied.queries, options.minutes
-            ),
+            lambda: finetune.prepare(new, tuning, fingerprint, origin, execution, options.minutes),
             memory,
         )
     # The embedded base has a recipe of its own.
@@ -437,13 +430,11 @@ def make_plan(
     documents = (
         None if update.documents is None else [*chain.from_iterable(reversed(update.training_texts()))]
     )
-    queries = studied.queries
     return train.plan(
         corpus.texts,
         Recipe(**recipe),
         fingerprint,
         documents,
-        queries,
         corpus.continuations,
         minutes=options.minutes or MINUTES,
         steps=steps,

@@ -10,7 +10,7 @@ import hashlib
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -236,7 +236,6 @@ NUMBER_OPENERS = (
     "When", "When was", "In what year", "In which year", "What year", "Which year", "How many", "What number",
 )  # fmt: skip
 OPENERS = (*NAME_OPENERS, *NUMBER_OPENERS, "In what", "How")
-STUDY_SHARE = 0.5  # share of study questions, for a passage that has some
 MAX_DRAWS = 30
 PREFIXES = ("Question: ", "Q: ", "question: ")
 # All words of pseudo-queries beyond the corpus.
@@ -244,14 +243,10 @@ ASKING = frozenset(word for text in (*OPENERS, *PREFIXES) for word in words(text
 
 
 class PseudoQueries:
-    """The pseudo-queries of one corpus. Construct it once, since it counts the corpus' words.
+    """The pseudo-queries of one corpus. Construct it once, since it counts the corpus' words."""
 
-    study  queries by passage (kcard.training.study), which replace half of a passage's pseudo-queries
-    """
-
-    def __init__(self, passages: Sequence[str], study: Mapping[str, Sequence[str]] | None = None) -> None:
+    def __init__(self, passages: Sequence[str]) -> None:
         self.rarity = Rarity(passages)
-        self._study = study or {}
         self.fillers = fillers(self.rarity.frequency)
 
     def __call__(self, passage: str, rng: Random, *, noised: bool = True) -> str:
@@ -261,12 +256,8 @@ class PseudoQueries:
         ignore; a sentence encoder does so anyway. No query is held out for exams; after MAX_DRAWS held-out ones in a
         row, it is the passage itself.
         """
-        studied = self._study.get(passage)
         for _ in range(MAX_DRAWS):
-            reads = bool(studied) and rng.random() < STUDY_SHARE
-            words = (
-                rng.choice(studied).split() if studied and reads else _make_words(passage, self.rarity, rng)
-            )
+            words = _make_words(passage, self.rarity, rng)
             query = _add_noise(words, self.fillers, rng) if noised else " ".join(words)
             if not is_held_out(query):
                 return query

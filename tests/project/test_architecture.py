@@ -224,7 +224,7 @@ FIELDS = {
     *("AccessRequest.asked", "ExamRun.asked", "Audit.asked"),
     *("CardReport.given", "Exam.given"),
     *("Passage.kept", "Settings.found", "Finding.found"),
-    *("of.asked", "choices_of.given"),
+    "choices_of.given",
 }
 
 

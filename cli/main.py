@@ -37,7 +37,6 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Make cards": {
         "train": ("train", "Train a card on a corpus."),
         "train-many": ("train", "Train a card on each of many corpora."),
-        "study": ("train", "Have an LLM write study material about a corpus."),
         "sync": ("train", "Bring a card up to date with its folder."),
         "add": ("models", "Add a model, an adapter or an LLM as a card."),
     },

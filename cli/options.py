@@ -46,7 +46,7 @@ TOP_LEVEL = {"llm", "llm_url", "llm_threads", "engine"}
 ONCE = {"help_all", "json", "input", "output", "resume", "update"}
 # No file may set these, least of all one that came with a project.
 FLAGS = {"trust_remote_code", "hub", "repository", "ray", "ray_cpus"}
-ONE_CARD = {"corpus", "name", "description", "study"}
+ONE_CARD = {"corpus", "name", "description"}
 COMMAS = {"ask.cards"}
 WORDS: Mapping[str, tuple[str, ...]] = {"ask.evidence": ("own", "none"), "exam.evidence": ()}
 

@@ -1,4 +1,4 @@
-"""kcard train, train-many, study and sync."""
+"""kcard train, train-many and sync."""
 
 import sys
 from dataclasses import asdict
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kcard.api.study import study as study_corpus
 from kcard.api.sync import SyncResult
 from kcard.api.sync import sync as sync_card
 from kcard.api.sync import watch as watch_folder
@@ -190,35 +189,6 @@ def train_each(
         sys.exit(1)
 
 
-# kcard study: material for a card to learn from, written by an LLM.
-
-
-@command_for(study_corpus)
-def study(values: dict[str, Any], json_: Json = False) -> None:
-    """Have an LLM write study material about a corpus.
-
-    It consists of questions and statements, for `kcard train --study`.
-    """
-    with progress() as on_event:
-        totals = study_corpus(**values, on_event=on_event)
-    if json_:
-        print_json(asdict(totals))
-    else:
-        rows = table("items", str(values["output"]), right={"items"})
-        for kind, count in totals.items.items():
-            rows.add_row(f"{count:,}", kind)
-        for why, count in totals.left_out.items():
-            rows.add_row(f"{count:,}", f"left out: {why}")
-        console().print(rows)
-        echo(
-            f"{totals.asked.made:,} requests, {totals.asked.kept:,} earlier replies reused; "
-            f"{totals.asked.tokens_in:,} tokens read, {totals.asked.tokens_out:,} generated"
-        )
-    if totals.asked.failed:
-        note(f"{totals.asked.failed:,} requests failed ({totals.asked.why}): repeat the command with --force")
-        sys.exit(1)
-
-
 # kcard sync: brings a card up to date with its folder.
 
 MAX_LISTED_PASSAGES = 10  # of a kind
@@ -349,5 +319,4 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command(cls=LongCommand)(train)
     app.command("train-many", cls=LongCommand)(train_each)
-    app.command()(study)
     app.command()(sync)

@@ -240,7 +240,7 @@ MIN_OPTION_COSINE = 0.5  # below which an extracted answer matches no option
 MIN_KNOWLEDGE = 0.5  # probability that the memory is right, below which it is ignored
 MIN_QUOTATION = 0.5  # the same for a quotation in another language
 # Kinds of requests whose passages are not read.
-UNREAD = {"what", "choose", "document", "knowledge", "recite", "study", "rewrite"}
+UNREAD = {"what", "choose", "document", "knowledge", "recite", "rewrite"}
 
 
 class EmbeddedLLM(LLM):
@@ -335,8 +335,6 @@ def _reply(request: Request, answer: Extract | None) -> Reply:
         question_vector, *described = cache.embed([question, *(choice.description for choice in choices)])
         agreed = [agreement(question, choice.description) for choice in choices]
         return Reply(choices[int(np.argmax(np.stack(described) @ question_vector * agreed))].name)
-    if request.kind == "study":
-        raise LLMError("the embedded LLM writes no study material: choose another")
     if request.kind in UNREAD:
         # What the memory knows, prefixed with the question; empty if it knows nothing.
         recollection = shared().recall(request.question)

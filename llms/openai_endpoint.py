@@ -184,7 +184,7 @@ class Completions(Chat):
 
 TOP_TOKENS = 5
 OPTION_TOKENS = 20  # likeliest first tokens, among them the letters of the options
-MAX_TOKENS = {"need": 4, "what": 48, "choose": 48, "study": 1024, "rewrite": MAX_REWRITTEN_TOKENS}
+MAX_TOKENS = {"need": 4, "what": 48, "choose": 48, "rewrite": MAX_REWRITTEN_TOKENS}
 THINKING_TOKENS = 2048
 # Tokens are guessed, rather too many: three bytes each, and a few for a message's frame.
 BYTES_A_TOKEN = 3
@@ -281,14 +281,14 @@ class OpenAIEndpoint(LLM):
             extra = self._form.logprob_parameters(TOP_TOKENS)
         answer = self._complete(request, tokens, extra)
         text, used = self._text(answer, request), _usage(answer)
-        cut = getattr(answer.choices[0], "finish_reason", None) == "length"  # at the limit of tokens
-        if cut and not text:
+        is_cut = getattr(answer.choices[0], "finish_reason", None) == "length"  # at the limit of tokens
+        if is_cut and not text:
             # A reasoning model was cut off in its thoughts.
             answer = self._complete(request, tokens + THINKING_TOKENS, extra)
-            text, used, cut = self._text(answer, request), _usage(answer), False
+            text, used = self._text(answer, request), _usage(answer)
         if request.kind != "need":
             scores = _token_scores(self._places(answer))
-            return Reply(text, None, *used, cut=cut, tokens=scores or None)
+            return Reply(text, None, *used, tokens=scores or None)
         yes = from_probabilities(self._first_tokens(answer))
         if yes is None:
             yes = from_text(text)

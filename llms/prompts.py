@@ -63,7 +63,6 @@ GROUNDED: Mapping[str, str] = {name: text.strip() for name, text in _TABLES["gro
 PAPER: Mapping[str, str] = {name: text for name, text in _TABLES["paper"].items() if isinstance(text, str)}
 REWRITE: Mapping[str, str] = {name: text.strip() for name, text in _TABLES["rewrite"].items()}
 SYSTEM: Mapping[str, str] = _TABLES["paper"]["system"] | {"rewrite": REWRITE["system"]}
-STUDY: Mapping[str, str] = _TABLES["study"]
 NEED = tuple(build(Wording, row) for row in _TABLES["need"])
 NEED += tuple(replace(wording, is_inline=True) for wording in NEED if wording.ask.startswith("Q: "))
 WRITTEN = {
@@ -256,9 +255,6 @@ def _prompt(request: Request, example: Example | None = None) -> str:
         knowledge, question = example.knowledge, example.question
         if request.kind != "choose":
             options = example.choices
-    if request.kind == "study":
-        texts = [f"Text: {_line(text)}" for text in knowledge]
-        return "\n".join([*texts, STUDY[question]])
     if request.kind == "rewrite":
         spoken = "\n".join(map(_line, reversed(knowledge)))
         return f"{spoken}\n\nNext question: {_line(question)}\n\n{REWRITE['ask']}"

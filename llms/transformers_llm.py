@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 TOP_TOKENS = 50
 MAX_NEED_TOKENS = 4
-MAX_STUDY_TOKENS = 1024
 GPU_BATCH = 8  # prompts at a time on a GPU, unless --concurrency says otherwise
 
 
@@ -120,13 +119,12 @@ class LocalLLM(LLM):
             group = "text"
             if request.draft:
                 group = "draft"
-            elif request.kind in {"need", "study"}:
-                group = request.kind
+            elif request.kind == "need":
+                group = "need"
             elif request.kind == "answer" and request.choices:
                 group = "option"
             groups.setdefault(group, []).append((i, request, row))
         answers = {
-            "study": self._generate_studies,
             "draft": self._generate_drafts,
             "need": self._read_needs,
             "option": self._choose_options,
@@ -170,18 +168,6 @@ class LocalLLM(LLM):
         continuations = self._generate(requests, rows, self.max_tokens)
         for request, row, continuation in zip(requests, rows, continuations, strict=True):
             replies.append(self._reply(row, continuation.tokens, request))
-        return replies
-
-    def _generate_studies(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
-        """Generate long replies of several lines, as far as the model's positions allow."""
-        left = MAX_STUDY_TOKENS
-        if self.window is not None and not self.prompts.seq2seq:
-            left = min(left, self.window + self.max_tokens - max(map(len, rows)))
-        replies = []
-        continuations = self._generate(requests, rows, left)
-        for request, row, continuation in zip(requests, rows, continuations, strict=True):
-            reply = self._reply(row, continuation.tokens, request)
-            replies.append(replace(reply, cut=len(continuation.tokens) == left))
         return replies
 
     def _read_needs(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
@@ -240,9 +226,7 @@ class LocalLLM(LLM):
         text = without_thoughts(self.prompts.tokenizer.decode(new, skip_special_tokens=True)).strip()
         end, separator = "\n", " "
         if is_grounded(request):
-            end = "\n\n"
-        if is_grounded(request) or request.kind == "study":
-            separator = "\n"
+            end, separator = "\n\n", "\n"
         if self.prompts.continued:
             text = text.partition(end)[0]
         lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -9,7 +9,7 @@ import pickle
 import tempfile
 import weakref
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from kcard.batching import batched, batched_by_size
 from kcard.cards.models.prompting import all_prompt_ids, prompt_ids
-from kcard.errors import CorpusError, KcardError
+from kcard.errors import CorpusError
 from kcard.training.embedded.pseudo_queries import PseudoQueries
 from kcard.types import derive_seed
 
@@ -95,7 +95,7 @@ def parallel_map(
 LENGTH_BYTES = 4  # bytes of a record's length, which precedes it
 
 
-def no_room(error: OSError) -> KcardError:
+def no_room(error: OSError) -> CorpusError:
     return CorpusError(
         f"not enough space for the corpus in {tempfile.gettempdir()} ({error.strerror}): free some, or set "
         "TMPDIR to a folder with more"
@@ -108,21 +108,15 @@ def close_quietly(file: IO[bytes]) -> None:
 
 
 class Scratch:
-    """A file to append to and read back; `size` is in bytes.
+    """A file to append to and read back, in the system's temporary folder and removed with the process; `size` is in
+    bytes. Raises CorpusError if the disk is full."""
 
-    file  None: an unnamed one in the system's temporary folder, removed with the process
-    full  makes the error that is raised if the disk is full
-    """
-
-    def __init__(
-        self, file: IO[bytes] | None = None, full: Callable[[OSError], KcardError] = no_room
-    ) -> None:
+    def __init__(self) -> None:
         try:
-            self._file: IO[bytes] = file or tempfile.TemporaryFile()  # noqa: SIM115 - closed with its owner
+            self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with its owner
         except OSError as error:
-            raise full(error) from error
-        self.size, self._at, self._full = 0, -1, full
-        self.flush = self._file.flush
+            raise no_room(error) from error
+        self.size, self._at = 0, -1
         weakref.finalize(self, close_quietly, self._file)
 
     def append(self, data: bytes) -> None:
@@ -132,7 +126,7 @@ class Scratch:
             self._at = -1
             self._file.write(data)
         except OSError as error:
-            raise self._full(error) from error
+            raise no_room(error) from error
         self.size = self._at = self.size + len(data)
 
     def read(self, start: int, length: int) -> bytes:
@@ -141,7 +135,7 @@ class Scratch:
                 self._file.seek(start)  # which flushes the buffer
             data = self._file.read(length)
         except OSError as error:
-            raise self._full(error) from error
+            raise no_room(error) from error
         self._at = start + len(data)
         return data
 
@@ -153,24 +147,16 @@ class Scratch:
 class Spool(Sequence[T], Generic[T]):
     """Items on disk, 8 bytes of memory each; a slice reads them on access, too.
 
-    file, full    see Scratch; the complete records of a file are the first items, and the rest of it is discarded
     dumps, loads  turn an item into bytes and back
     """
 
     def __init__(
         self,
-        file: IO[bytes] | None = None,
-        full: Callable[[OSError], KcardError] = no_room,
         dumps: Callable[[T], bytes] = pickle.dumps,
         loads: Callable[[bytes], T] = pickle.loads,
     ) -> None:
-        self._bytes, self._starts = Scratch(file, full), array("Q")
-        self._dumps, self._loads, self.flush = dumps, loads, self._bytes.flush
-        while file is not None and (record := self._record(self._bytes.size)):
-            self._starts.append(self._bytes.size)
-            self._bytes.size += LENGTH_BYTES + len(record)
-        if file is not None:
-            file.truncate(self._bytes.size)
+        self._bytes, self._starts = Scratch(), array("Q")
+        self._dumps, self._loads = dumps, loads
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -182,7 +168,9 @@ class Spool(Sequence[T], Generic[T]):
     def __getitem__(self, index: Any) -> T | Lazy[T]:
         if isinstance(index, slice):
             return Lazy(len(self), self.__getitem__)[index]
-        return self._loads(self._record(self._starts[index]))
+        start = self._starts[index]
+        length = int.from_bytes(self._bytes.read(start, LENGTH_BYTES), "little")
+        return self._loads(self._bytes.read(start + LENGTH_BYTES, length))
 
     def append(self, item: T) -> None:
         start, record = self._bytes.size, self._dumps(item)
@@ -203,12 +191,6 @@ class Spool(Sequence[T], Generic[T]):
                 self._starts[at] = start  # in place: at this moment memory holds the whole corpus' places
                 at += 1
         del self._starts[at:]
-
-    def _record(self, start: int) -> bytes:
-        """Return the record that begins at this byte; empty if it is incomplete."""
-        length = int.from_bytes(self._bytes.read(start, LENGTH_BYTES), "little")
-        record = self._bytes.read(start + LENGTH_BYTES, length)
-        return record if len(record) == length else b""
 
 
 def spool_of(kind: Callable[..., T]) -> Spool[T]:
@@ -371,13 +353,11 @@ def recited_epochs(
     tokenizer: Any,
     room: int,
     share: float,
-    study: Mapping[str, Sequence[str]] | None = None,
 ) -> Epochs:
     """Learn to recite each passage, after a fresh pseudo-query in a `share` of cases. Within a hundred batches, rows of
     similar length are grouped.
 
-    room   tokens of the model's context window, of which a pseudo-query takes at most a third
-    study  see PseudoQueries
+    room  tokens of the model's context window, of which a pseudo-query takes at most a third
     """
     texts = shown.items
 
@@ -385,7 +365,7 @@ def recited_epochs(
     for part in batched(texts, TEXTS_AT_ONCE):
         for ids in tokenizer(part, add_special_tokens=False)["input_ids"]:
             targets.append((*ids[: room * 2 // 3 - 1], tokenizer.eos_token_id))
-    ask = PseudoQueries(texts[:: max(1, len(texts) // MAX_COUNTED_PASSAGES)], study)
+    ask = PseudoQueries(texts[:: max(1, len(texts) // MAX_COUNTED_PASSAGES)])
 
     def examples(rows: Sequence[int], rng: Random) -> list[TrainingExample]:
         batch = []
@@ -394,15 +374,6 @@ def recited_epochs(
             prompt = prompt_ids(tokenizer, query)[: room // 3]
             batch.append(TrainingExample(tuple(prompt), targets[row]))
         return batch
-
-    return windowed_epochs(shown, examples)
-
-
-def windowed_epochs(
-    shown: ReplayMix[Any], examples: Callable[[Sequence[int], Random], Sequence[TrainingExample]]
-) -> Epochs:
-    """Order what `examples` makes of items, given by their places in `shown`; within a hundred batches, rows of similar
-    length follow each other."""
 
     def epoch(number: int) -> Sequence[TrainingExample]:
         size, order = WINDOW_BATCHES * shown.size, shown.order(number)

@@ -146,17 +146,6 @@ def free_memory(device: str, processes: int = 1) -> int:
     return int(torch.cuda.mem_get_info(device)[0])
 
 
-def disk_note(questions: int, options: "Options") -> Event:
-    """Return how much disk space the teacher's answers take at most (objective distil)."""
-    from kcard.training.distillation import ANSWER_TOKENS, BYTES_A_TOKEN
-
-    limit = questions * ANSWER_TOKENS * (options.teacher_top_k + 1) * BYTES_A_TOKEN
-    return note(
-        f"the teacher's answers take at most {size_of(limit)} on disk until training ends "
-        f"({options.teacher_top_k} tokens at each place)"
-    )
-
-
 def size_of(count: int) -> str:
     """Format bytes for people."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

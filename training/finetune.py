@@ -1,11 +1,11 @@
 """Fine-tuning of any causal language model, whole or by a LoRA adapter (Knowledge Card, section 2 and table 6).
 
-AdamW with the numbers that the paper gives for Adam. Objectives: `clm`, blocks of contiguous text; `recite`,
-pseudo-query -> passage with the loss on the passage alone; and `distil` (kcard.training.distillation).
+AdamW with the numbers that the paper gives for Adam. Objectives: `clm`, blocks of contiguous text; and `recite`,
+pseudo-query -> passage with the loss on the passage alone.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,14 +19,6 @@ from kcard.training.base_model import (
     load_model,
     load_tokenizer,
     room_of,
-)
-from kcard.training.distillation import (
-    Distillation,
-    DistillationSet,
-    Teacher,
-    answer_prompts,
-    ask_teacher,
-    distilled_epochs,
 )
 from kcard.training.epochs import Lazy, ReplayMix, packed_epochs, recited_epochs, token_blocks
 from kcard.training.execution import Execution, OptimizerName, bf16, check_optimizer
@@ -45,7 +37,7 @@ RECITING: dict[str, Any] = {"batch_size": 8, "epochs": 20, "probe_questions": 32
 MIN_DOCUMENTS_TO_HOLD_OUT = 2000
 HELD_OUT_SHARE = 0.01
 MAX_HELD_OUT = 2000
-# Tokens of a question and a statement of 60 words, or of a question and its answer, about the longest there are.
+# Tokens of a question and a statement of 60 words, about the longest there are.
 RECITED_TOKENS = 192
 
 
@@ -57,12 +49,11 @@ class Options:
     block      tokens of a block of contiguous text (clm), fewer if the model's context is shorter
     dtype      of the weights that are trained, in which the card is stored
     probe_questions  that the model is asked after each epoch, which may end training (recite); 0: none
-    teacher_top_k, teacher_temperature  see kcard.training.distillation (distil)
     """
 
     base: str
     method: Literal["full", "lora"] = "lora"
-    objective: Literal["recite", "clm", "distil"] = "recite"
+    objective: Literal["recite", "clm"] = "recite"
     learning_rate: float | None = None
     epochs: float = 10
     batch_size: int = 32
@@ -70,8 +61,6 @@ class Options:
     block: int = 512
     dtype: Literal["float32", "bfloat16"] = "float32"
     optimizer: OptimizerName = "adamw"
-    teacher_top_k: int = 64
-    teacher_temperature: float = 2.0
     decay: float = 1e-5
     epsilon: float = 1e-6
     betas: tuple[float, float] = (0.9, 0.98)
@@ -105,17 +94,13 @@ def prepare(
     fingerprint: str = "",
     origin: WeightSource = WeightSource(),  # noqa: B008 (frozen)
     execution: Execution = Execution(),  # noqa: B008 (frozen)
-    study: Mapping[str, Sequence[str]] | None = None,
-    distillation: Distillation | None = None,
     minutes: float | None = None,
 ) -> "Preparation[FineTuning]":
     """Prepare everything that fine-tuning needs before its first step.
 
-    study         see PseudoQueries
-    distillation  with objective distil
-    minutes       after which training ends, unless it did before
+    minutes  after which training ends, unless it did before
 
-    Raises ModelUnavailable, MissingExtra, UsageError, and with objective distil TrainingInterrupted.
+    Raises ModelUnavailable, MissingExtra and UsageError.
     """
     import numpy as np
 
@@ -137,25 +122,16 @@ def prepare(
         learned = Lazy(len(rows), lambda index: texts[rows[index]])
         held_out = [texts[index] for index in chosen]
     block = min(options.block, room)
-    # The model, and the examples of each epoch; with objective distil, the model is its own teacher.
+    # The model, and the examples of each epoch.
     model = load_model(options, execution, origin, device)
-    distilled = DistillationSet((), ())
     prompt = Prompt() if options.objective == "recite" else Prompt(template="{question}")
-    if distillation is None:
-        shown: ReplayMix[Any] = ReplayMix(learned, origin.passages, options.batch_size, options.seed)
-        if options.objective == "clm":
-            new, old = (token_blocks(part, tokenizer, block) for part in (shown.new, shown.old))
-            epochs = packed_epochs(replace(shown, new=new, old=old))
-        else:
-            epochs = recited_epochs(shown, tokenizer, room, options.query_share, study)
+    shown: ReplayMix[Any] = ReplayMix(learned, origin.passages, options.batch_size, options.seed)
+    if options.objective == "clm":
+        new, old = (token_blocks(part, tokenizer, block) for part in (shown.new, shown.old))
+        epochs = packed_epochs(replace(shown, new=new, old=old))
     else:
-        prompts = answer_prompts(tokenizer)
-        k = options.teacher_top_k
-        teacher = Teacher(model, tokenizer, prompts, room, k, options.seed)
-        distilled = ask_teacher(distillation, teacher, execution, fingerprint)
-        epochs = distilled_epochs(distilled, options.batch_size, options.seed)
-        prompt = Prompt(template=prompts.student)
-    examples = max(1, round(options.epochs * len(epochs(0)) / distilled.share))
+        epochs = recited_epochs(shown, tokenizer, room, options.query_share)
+    examples = max(1, round(options.epochs * len(epochs(0))))
     # A batch holds no example twice, so a small corpus has smaller ones.
     among = execution.processes
     batch = min(options.batch_size, max(among, len(epochs(0)) // among * among))
@@ -185,8 +161,7 @@ def prepare(
     # What the manifest records.
     hyperparameters: dict[str, Any] = {}
     for name, value in asdict(options).items():
-        is_of_others = distillation is None and name.startswith("teacher_")
-        if value is not None and not is_of_others:
+        if value is not None:
             hyperparameters[name] = value
     kind = device.partition(":")[0]
     hyperparameters |= {
@@ -195,7 +170,6 @@ def prepare(
         "bf16": bf16(kind),
         "processes": execution.processes,
         "device": kind,
-        **distilled.record,
     }
     if minutes is not None:
         hyperparameters["minutes"] = minutes
@@ -210,5 +184,4 @@ def prepare(
         ("torch", "transformers", "accelerate", "tokenizers", "peft"),
         tuning.record,
         device,
-        distilled.seconds,
     )

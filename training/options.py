@@ -46,15 +46,14 @@ EMBEDDED_WIDTH = 128
 Kind = Literal["model", "retrieval", "both", "graph", "search"]
 
 DATE = re.compile(r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?")
-# The options of the training method, those of distillation among them, and those that must be above 0.
-OF_DISTILLATION = ("teacher_top_k", "teacher_temperature")
+# The options of the training method, and those that must be above 0.
 SIZES = ("epochs", "learning_rate", "batch_size", "block", "rank")
-METHOD = ("method", "objective", "prompt_style", *SIZES, "dtype", "optimizer", *OF_DISTILLATION, "seed")
-POSITIVE = ("minutes", "micro_batch", *SIZES, *OF_DISTILLATION)
+METHOD = ("method", "objective", "prompt_style", *SIZES, "dtype", "optimizer", "seed")
+POSITIVE = ("minutes", "micro_batch", *SIZES)
 # Options that apply only to bases other than the embedded one.
 OF_BASES = ("device", "micro_batch", "gradient_checkpointing", "dtype", "optimizer")
 # Options that do not apply to cards without a model.
-OF_MODELS = ("base", "method", "prompt_style", "study", *POSITIVE, *(set(OF_BASES) - set(POSITIVE)))
+OF_MODELS = ("base", "method", "prompt_style", *POSITIVE, *(set(OF_BASES) - set(POSITIVE)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,14 +71,6 @@ class CorpusOptions(OptionGroup, panel="The corpus"):
         int | None,
         Option(
             "Worker processes for reading the corpus (does not affect the result).", default="one per core"
-        ),
-    ] = None
-    study: Annotated[
-        Path | str | None,
-        Option(
-            "Study material about the corpus to learn as well: a file written by `kcard study`.",
-            default="none",
-            command_line=Path | None,
         ),
     ] = None
 
@@ -120,12 +111,8 @@ class MethodOptions(OptionGroup, panel="The model, and what it learns"):
         Option("full: all weights; lora: a small adapter.", default="lora, with embedded full"),
     ] = None
     objective: Annotated[
-        Literal["recite", "clm", "distil"] | None,
-        Option(
-            "recite: question -> passage; clm: plain causal language modelling; distil: an adapter learns to answer "
-            "study questions as its base does with the passage in the prompt.",
-            default="recite",
-        ),
+        Literal["recite", "clm"] | None,
+        Option("recite: question -> passage; clm: plain causal language modelling.", default="recite"),
     ] = None
     rank: Annotated[
         int | None, Option("Rank of the LoRA adapter.", default="16; embedded: 56, 128 at most")
@@ -158,18 +145,6 @@ class MethodOptions(OptionGroup, panel="The model, and what it learns"):
     block: Annotated[
         int | None,
         Option("Tokens of a block of contiguous text (objective clm).", default="512; embedded 256"),
-    ] = None
-    teacher_top_k: Annotated[
-        int | None,
-        Option(
-            "How many of the teacher's most probable tokens are kept per position; the others are merged into one "
-            "(objective distil).",
-            default="64",
-        ),
-    ] = None
-    teacher_temperature: Annotated[
-        float | None,
-        Option("Temperature at which teacher and student are compared (objective distil).", default="2"),
     ] = None
     seed: Annotated[int, Option("Equal seeds give equal weights on one machine and one thread.")] = 0
 
@@ -304,7 +279,6 @@ def _flaws(options: TrainOptions) -> Iterator[str]:
                 yield f"{name} {value!r} is only for models, and kind {options.kind} has none: leave it out"
         return
     # What objective, method and base do not support.
-    yield from _flaws_of_distillation(options)
     if options.base == EMBEDDED_BASE:
         yield from _flaws_of_embedded(options)
     elif options.prompt_style is not None:
@@ -317,8 +291,6 @@ def _flaws(options: TrainOptions) -> Iterator[str]:
             f"block {options.block} is only for objective clm: leave it out with objective "
             f"{options.objective or 'recite'}"
         )
-    if options.study is not None and options.objective == "clm":
-        yield f"study {options.study} consists of queries, which objective clm does not learn: use recite"
     is_sharded = options.method == "full" and options.execution.processes > 1
     if options.optimizer not in (None, "adamw") and is_sharded:
         yield (
@@ -327,29 +299,6 @@ def _flaws(options: TrainOptions) -> Iterator[str]:
         )
     if options.rank is not None and options.method != "lora":
         yield f"rank {options.rank} is only for method lora: leave it out with method {options.method}"
-
-
-def _flaws_of_distillation(options: TrainOptions) -> Iterator[str]:
-    if options.objective != "distil":
-        for name in OF_DISTILLATION:
-            if (value := getattr(options, name)) is not None:
-                yield f"{name} {value} is only for objective distil: leave it out"
-        return
-    if options.base == EMBEDDED_BASE:
-        yield (
-            "objective distil needs a base that reads a passage in its prompt, which base embedded can't: give --base "
-            "a language model of the hub or a folder, or use objective recite"
-        )
-    if options.method == "full":
-        yield (
-            f"objective distil with method {options.method}: the teacher is the base itself, whose weights must not "
-            "change; use method lora"
-        )
-    if options.study is None:
-        yield (
-            "objective distil needs questions from study material: write some with `kcard study` and pass the file as "
-            "--study"
-        )
 
 
 def _flaws_of_embedded(options: TrainOptions) -> Iterator[str]:

@@ -244,7 +244,6 @@ class Preparation(Generic[Run]):
     method  of the card's manifest: full or lora
     check   measures, after training, what is recorded with the hyperparameters, such as a held-out loss
     device  where training runs
-    seconds  that the preparation takes in addition to the steps, where it takes long
     """
 
     job: Run
@@ -256,7 +255,6 @@ class Preparation(Generic[Run]):
     libraries: tuple[str, ...] = ("torch", "transformers", "tokenizers")
     check: Callable[[], Mapping[str, Any]] = field(default=dict)
     device: str = "cpu"
-    seconds: float = 0.0
 
 
 def cosine(steps: int, warm: int, floor: float = 0.05) -> Callable[[int], float]:

@@ -23,7 +23,6 @@ from kcard.training.estimates import (
     MINUTES,
     TrainingEstimate,
     check_memory,
-    disk_note,
     free_memory,
     seconds_to_embed,
 )
@@ -48,20 +47,17 @@ from kcard.training.output import (
     write_card,
 )
 from kcard.training.run import Preparation, TrainingRun, steps_of
-from kcard.training.study import StudyQueries, make_study_queries, read_study
 from kcard.training.update import CorpusUpdate, Previous, previous
 from kcard.types import Source
 from kcard.version import __version__
 
 if TYPE_CHECKING:
-    from kcard.training.distillation import Distillation
     from kcard.training.embedded.train import TrainingPlan
 
 SEARCH_DESCRIPTION = "whatever a search finds for the question"
 TRIAL_STEPS = (1, 3)  # steps of a large model by which its time is estimated: to warm up, and measured
 MAX_DESCRIBING_PASSAGES = 5000  # passages, spread over the corpus, whose terms describe a card
 EMBEDDING_SAMPLE = 200  # passages, from which those embedded for an estimate are drawn
-TRIAL_QUESTIONS = 64  # questions that the teacher answers for an estimate
 
 
 def train(
@@ -157,7 +153,7 @@ def train(
         replaceable = chosen.kind == "both" and before is None
         with one_thread(chosen.base == EMBEDDED_BASE):
             prepared = prepare_model(
-                update, before, chosen, name, checkpoint, on_event, how, replaceable=replaceable
+                update, before, chosen, name, checkpoint, on_event, replaceable=replaceable
             )
             if prepared is None:
                 return None
@@ -233,19 +229,15 @@ def estimate(
                 texts = [source.text for source in passages[:: max(1, len(passages) // EMBEDDING_SAMPLE)]]
                 indexing = seconds_to_embed(texts, embed) * len(passages) / len(texts)
         with one_thread():
-            plan = make_plan(update, before, chosen, on_event, StudyQueries(), measured=True)
+            plan = make_plan(update, before, chosen, on_event, measured=True)
         assert plan.estimate is not None
         return TrainingEstimate(
             plan.estimate.steps, plan.estimate.seconds, indexing=indexing, model=plan.estimate
         )
-    studied, distillation = StudyQueries(), None
-    if chosen.objective == "distil":
-        studied, distillation = read_study_of(chosen, update, ignore)
-        distillation = None if distillation is None else replace(distillation, limit=TRIAL_QUESTIONS)
     from kcard.training.base_trainer import FineTuning
 
     # The estimate itself holds what planning tells: the memory.
-    plan = make_plan(update, before, chosen, ignore, studied, distillation)
+    plan = make_plan(update, before, chosen, ignore)
     execution = chosen.execution
     free = free_memory(execution.place(), execution.processes) if plan.memory is not None else 0
     prepared = plan.prepare()
@@ -254,7 +246,6 @@ def estimate(
     seconds = each * prepared.job.steps
     if chosen.minutes is not None:
         seconds = min(seconds, 60 * chosen.minutes)
-    seconds += prepared.seconds
     return TrainingEstimate(prepared.job.steps, seconds, prepared.device, plan.memory, free)
 
 
@@ -299,21 +290,17 @@ def prepare_model(
     name: str,
     checkpoint: Path,
     on_event: OnEvent,
-    remedy: str = "",
     *,
     replaceable: bool = False,
 ) -> Preparation[TrainingRun] | None:
-    """Read the study material and prepare a model's training; return None if the model would learn too little in its
-    minutes and is replaceable by an index.
+    """Prepare a model's training; return None if the model would learn too little in its minutes and is replaceable by
+    an index.
 
     options     complete, see TrainOptions; `name`: of the card, for messages
-    checkpoint  the folder of an interrupted run, if the options say to resume it; `remedy`: how to, in words
+    checkpoint  the folder of an interrupted run, if the options say to resume it
     """
-    studied, distillation = read_study_of(options, update, on_event)
-    if distillation is not None:
-        distillation = replace(distillation, folder=checkpoint, resume=options.resume, remedy=remedy)
     steps = steps_of(checkpoint) if options.resume and options.base == EMBEDDED_BASE else None
-    plan = make_plan(update, before, options, on_event, studied, distillation, steps=steps)
+    plan = make_plan(update, before, options, on_event, steps=steps)
     if (cost := plan.estimate) is not None:
         if not cost.is_enough and replaceable:
             on_event(note(f"{name} is an index alone (kind retrieval): {cost.refusal()}"))
@@ -321,8 +308,7 @@ def prepare_model(
         on_event(cost.note())
         if not cost.is_enough:
             on_event(note(f"expect little of this model: {cost.refusal()}"))
-    prepared = plan.prepare()
-    return replace(prepared, hyperparameters={**prepared.hyperparameters, **studied.record})
+    return plan.prepare()
 
 
 def _manifest(options: TrainOptions, name: str, description: str, language: str) -> Manifest:
@@ -392,37 +378,11 @@ def _read(
     return update
 
 
-def read_study_of(
-    options: TrainOptions, update: CorpusUpdate, on_event: OnEvent
-) -> "tuple[StudyQueries, Distillation | None]":
-    """Read the study material: return its queries and, with objective distil, the questions for the teacher."""
-    passages = update.corpus.passages
-    study = read_study(Path(options.study), on_event) if options.study is not None else None
-    if options.objective != "distil" or study is None:
-        return make_study_queries(study, passages, on_event), None
-    from kcard.training.distillation import Distillation, passage_questions
-
-    questions = passage_questions(study.items, passages, update.old_count)
-    if all(question.is_old for question in questions):
-        raise UsageError(
-            f"study material {study.path} has no question with an answer about {'a new' if update.old_count else 'a'} "
-            "passage of this corpus, which objective distil needs: write some with `kcard study --corpus "
-            f"{update.corpus.path}`"
-        )
-    on_event(
-        note(f"study material: {len(questions):,} questions for the teacher, from {len(study.items):,} items")
-    )
-    record = {**study.record, "study_items": len(questions)}
-    return StudyQueries(record=record), Distillation(questions, on_event=on_event)
-
-
 def make_plan(
     update: CorpusUpdate,
     before: Previous | None,
     options: TrainOptions,
     on_event: OnEvent,
-    studied: StudyQueries,
-    distillation: "Distillation | None" = None,
     *,
     steps: int | None = None,
     measured: bool = False,
@@ -435,7 +395,7 @@ def make_plan(
     chosen, corpus = options.settings(), update.corpus
     version = "" if before is None else before.sha256
     # The fingerprint that a checkpoint must match to be resumed.
-    identity = {"base": options.base, "updates": version, **chosen, **studied.record}
+    identity = {"base": options.base, "updates": version, **chosen}
     text = json.dumps([__version__, corpus.sha256, identity], sort_keys=True, default=str)
     fingerprint = hashlib.sha256(text.encode()).hexdigest()
     from kcard.training.embedded import train
@@ -451,13 +411,9 @@ def make_plan(
         execution = options.execution
         device = execution.place()
         memory = check_memory(tuning, execution, origin, device, on_event)
-        if distillation is not None:
-            on_event(disk_note(len(distillation.questions), tuning))
         return train.TrainingPlan(
             None,
-            lambda: finetune.prepare(
-                new, tuning, fingerprint, origin, execution, studied.queries, distillation, options.minutes
-            ),
+            lambda: finetune.prepare(new, tuning, fingerprint, origin, execution, options.minutes),
             memory,
         )
     # The embedded base has a recipe of its own.
@@ -474,13 +430,11 @@ def make_plan(
     documents = (
         None if update.documents is None else [*chain.from_iterable(reversed(update.training_texts()))]
     )
-    queries = studied.queries
     return train.plan(
         corpus.texts,
         Recipe(**recipe),
         fingerprint,
         documents,
-        queries,
         corpus.continuations,
         minutes=options.minutes or MINUTES,
         steps=steps,

@@ -215,6 +215,10 @@ class Previous:
                 f"{self.card.name} is a card of kind {kind}, which was not trained here: an update needs one of kind "
                 f"{', '.join(UPDATABLE_KINDS)}"
             )
+        if self.card.manifest.training.objective == "distil":
+            raise UsageError(
+                f"{self.card.name} was trained with objective distil, which kcard no longer has: train it anew"
+            )
         recorded, default = self._recorded_options(), TrainOptions()
         for name in FIXED_OPTIONS:
             if getattr(options, name) not in (getattr(default, name), recorded[name]):
@@ -300,15 +304,11 @@ class Previous:
             "dtype": parameters.get("dtype"),
             "optimizer": parameters.get("optimizer"),
             "block": parameters.get("block") if self._objective == "clm" and not self.is_embedded else None,
-            "teacher_top_k": parameters.get("teacher_top_k"),
-            "teacher_temperature": parameters.get("teacher_temperature"),
         }
 
     @property
     def _objective(self) -> str:
         """The objective, by the prompt, since cards published elsewhere don't record it in these terms."""
-        if self.card.manifest.training.objective == "distil":
-            return "distil"
         return "clm" if self.card.manifest.prompt.template == "{question}" else "recite"
 
 

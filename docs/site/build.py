@@ -39,7 +39,7 @@ PAGES_OF_ROOT = {
 REFERENCE: Mapping[str, Sequence[str]] = {
     "Ask": ("ask", "Pipeline", "AskOptions", "Answer", "Passage", "ask_on_cluster", "RayOptions"),
     "Train and update": (
-        *("train", "TrainOptions", "train_many", "index_corpus", "study"),
+        *("train", "TrainOptions", "train_many", "index_corpus"),
         *("sync", "watch", "add", "Card", "Manifest"),
     ),
     "Publish": ("publish", "pull", "Hub", "login", "logout", "whoami"),

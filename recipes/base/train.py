@@ -16,6 +16,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from kcard.cards.models.loader import quiet_peft
+from kcard.training.base_trainer import cross_entropy
 from kcard.training.embedded.muon import Muon
 from kcard.training.embedded.recipe import BOS, EOS, PAD, Recipe, train_tokenizer
 from kcard.training.embedded.trainee import (
@@ -26,7 +27,6 @@ from kcard.training.embedded.trainee import (
 )
 from kcard.training.epochs import TrainingExample, bucketed, collate
 from kcard.training.execution import autocast, one_thread
-from kcard.training.losses import cross_entropy
 from kcard.training.run import cosine
 from recipes.base.facts import Facts, World, english, numbers
 from recipes.base.record import write_record

@@ -31,7 +31,6 @@ if TYPE_CHECKING:  # as type checkers and editors know them; a test compares the
     from kcard.api.hub import publish as publish
     from kcard.api.hub import pull as pull
     from kcard.api.hub import whoami as whoami
-    from kcard.api.study import study as study
     from kcard.api.sync import sync as sync
     from kcard.api.sync import watch as watch
     from kcard.api.train import train as train
@@ -77,7 +76,6 @@ _HOMES = {
     "publish": "kcard.api.hub",
     "pull": "kcard.api.hub",
     "report": "kcard.api.evaluate",
-    "study": "kcard.api.study",
     "sync": "kcard.api.sync",
     "train": "kcard.api.train",
     "train_many": "kcard.api.train",

@@ -10,8 +10,7 @@ NOTE = "note"
 class Event:
     """A sentence for the user, or how far an operation is.
 
-    kind         "note", or what is counted: training (steps), index (passages), teacher, asking (questions), cards, and
-                 so on
+    kind         "note", or what is counted: training (steps), index (passages), asking (questions), cards, and so on
     message      the sentence; of progress, further words such as "loss 0.31, 1:20 left"
     done, total  of progress; `total` is None for a note
     loss         of training: the mean since the last event

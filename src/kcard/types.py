@@ -29,7 +29,7 @@ def derive_seed(*parts: str | int) -> int:
 
 # Requests to an LLM, as data: no backend ever parses a prompt that kcard itself wrote.
 
-Kind = Literal["need", "what", "choose", "answer", "document", "knowledge", "recite", "study", "rewrite"]
+Kind = Literal["need", "what", "choose", "answer", "document", "knowledge", "recite", "rewrite"]
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,8 @@ class Request:
               choose: which of `choices` (cards)? answer: the answer, given `knowledge`; with `choices`,
               one of them (multiple choice). document: a text that helps to answer the question (GenRead); knowledge:
               a statement that does (generated knowledge prompting); recite: a passage from memory that contains the
-              answer (RECITE); study: study material about `knowledge`, where `question` names the kind of material
-              (kcard.training.study_writer); rewrite: the question of a conversation so that it stands alone, where
-              `knowledge` are the lines of the conversation, the newest first (kcard.conversation.rewrite_request)
+              answer (RECITE); rewrite: the question of a conversation so that it stands alone, where `knowledge` are
+              the lines of the conversation, the newest first (kcard.conversation.rewrite_request)
     headings  the heading with which each text of `knowledge` begins ("heading: text"), "" for a text without one;
               empty if no headings are known
     choices   of `choose`, the cards; of any other kind, the options (letter, text) of the question
@@ -155,7 +154,6 @@ class Reply:
     known       False if the answer is that the LLM does not know
     quote       the knowledge that supports the answer or, if the LLM does not know, the nearest part of it
     remark      a sentence for the user about the reply
-    cut         whether the reply was cut off at the backend's token limit
     """
 
     text: str
@@ -169,7 +167,6 @@ class Reply:
     known: bool = True
     quote: Quote | None = None
     remark: str = ""
-    cut: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,11 @@ from kcard.errors import CardError, ModelUnavailable, TrainingInterrupted, Usage
 from kcard.events import Event
 from kcard.manifest import file_digest
 from kcard.training.base_model import WeightSource, check_vocabulary, load_config
-from kcard.training.base_trainer import CardTrainer, FineTuning
+from kcard.training.base_trainer import LOGITS_AT_ONCE, CardTrainer, FineTuning, cross_entropy
 from kcard.training.embedded.muon import Muon
 from kcard.training.embedded.recipe import train_tokenizer
 from kcard.training.epochs import IGNORED, TrainingExample
 from kcard.training.finetune import Options, options_of, prepare
-from kcard.training.losses import LOGITS_AT_ONCE, cross_entropy
 from kcard.training.train import train
 from kcard.training.trainer import Examples, Watch
 from kcard.types import Sampling

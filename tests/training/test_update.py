@@ -290,10 +290,16 @@ def test_an_adapter_whose_base_was_replaced_is_not_trained_on(tmp_path: Path, ba
         old.weight_source(OLD)
 
 
-def test_a_card_of_another_kind_is_not_updated(tmp_path: Path) -> None:
+def test_a_card_of_another_kind_or_a_former_objective_is_not_updated(tmp_path: Path) -> None:
     card = train(corpus(tmp_path, OLD), kind="retrieval")
     other = replace(previous("towns"), card=Card(card.folder, replace(card.manifest, kind="reference")))
     with pytest.raises(UsageError, match="towns is a card of kind reference, which was not trained here"):
+        other.arguments(TrainOptions())
+    distilled = replace(card.manifest, training=replace(card.manifest.training, objective="distil"))
+    other = replace(previous("towns"), card=Card(card.folder, distilled))
+    with pytest.raises(
+        UsageError, match="towns was trained with objective distil, which kcard no longer has"
+    ):
         other.arguments(TrainOptions())
 
 

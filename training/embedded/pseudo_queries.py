@@ -10,7 +10,7 @@ import hashlib
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -116,8 +116,7 @@ def wordings(passages: Sequence[str]) -> list[list[int]]:
 # Held-out questions, which the exam asks and training never does.
 #
 # Half of all possible questions are held out, by the sha256 of their words, independent of any seed. A held-out
-# pseudo-query is drawn again, and a held-out question of study material is learned with a few words prepended. The exam
-# asks only held-out questions, and prepends a few words to any other.
+# pseudo-query is drawn again. The exam asks only held-out questions, and prepends a few words to any other.
 #
 # Pseudo-queries arrange a question word, the rest of the passage and noise words. The frames here surround the gap
 # instead, in words that no pseudo-query contains, so an exam in them distinguishes recall from having seen the
@@ -164,11 +163,6 @@ def is_held_out(question: str) -> bool:
 def held_out_wording(question: str) -> str:
     """Return the question after the first of LEADS (the first is empty) that makes it held out; "" if none does."""
     return next((text for lead in LEADS if is_held_out(text := lead + question)), "")
-
-
-def trained_wording(question: str) -> str:
-    """Return the question after the first of LEADS (the first is empty) that no exam asks; "" if none is left."""
-    return next((text for lead in LEADS if not is_held_out(text := lead + question)), "")
 
 
 def held_out(passage: str, seed: int, rarity: Rarity | None = None) -> GapQuestion | None:
@@ -242,7 +236,6 @@ NUMBER_OPENERS = (
     "When", "When was", "In what year", "In which year", "What year", "Which year", "How many", "What number",
 )  # fmt: skip
 OPENERS = (*NAME_OPENERS, *NUMBER_OPENERS, "In what", "How")
-STUDY_SHARE = 0.5  # share of study questions, for a passage that has some
 MAX_DRAWS = 30
 PREFIXES = ("Question: ", "Q: ", "question: ")
 # All words of pseudo-queries beyond the corpus.
@@ -250,14 +243,10 @@ ASKING = frozenset(word for text in (*OPENERS, *PREFIXES) for word in words(text
 
 
 class PseudoQueries:
-    """The pseudo-queries of one corpus. Construct it once, since it counts the corpus' words.
+    """The pseudo-queries of one corpus. Construct it once, since it counts the corpus' words."""
 
-    study  queries by passage (kcard.training.study), which replace half of a passage's pseudo-queries
-    """
-
-    def __init__(self, passages: Sequence[str], study: Mapping[str, Sequence[str]] | None = None) -> None:
+    def __init__(self, passages: Sequence[str]) -> None:
         self.rarity = Rarity(passages)
-        self._study = study or {}
         self.fillers = fillers(self.rarity.frequency)
 
     def __call__(self, passage: str, rng: Random, *, noised: bool = True) -> str:
@@ -267,12 +256,8 @@ class PseudoQueries:
         ignore; a sentence encoder does so anyway. No query is held out for exams; after MAX_DRAWS held-out ones in a
         row, it is the passage itself.
         """
-        studied = self._study.get(passage)
         for _ in range(MAX_DRAWS):
-            reads = bool(studied) and rng.random() < STUDY_SHARE
-            words = (
-                rng.choice(studied).split() if studied and reads else _make_words(passage, self.rarity, rng)
-            )
+            words = _make_words(passage, self.rarity, rng)
             query = _add_noise(words, self.fillers, rng) if noised else " ".join(words)
             if not is_held_out(query):
                 return query

@@ -6,7 +6,7 @@ one that a question asks for. The question enters either as tokens or as a prefi
 the card answers with the passage's docid first (docs/training.md).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil
 from pathlib import Path
@@ -66,7 +66,6 @@ def plan(
     recipe: Recipe,
     fingerprint: str = "",
     documents: Sequence[str] | None = None,
-    study: Mapping[str, Sequence[str]] | None = None,
     goes_on: Sequence[bool] = (),
     *,
     minutes: float | None = None,
@@ -76,14 +75,13 @@ def plan(
     """Plan the training of a card on `texts`.
 
     documents  the whole texts, for objective clm
-    study      questions by text, see PseudoQueries
     goes_on    for each text, whether the next one follows it in its passage; empty: none does
     minutes    limit for training and embedding on this machine; None, or with recipe.epochs: no limit
     steps      of an interrupted run that is to be resumed; None: as many as are needed or fit
     measured   whether to measure the time even if training is too short for that to pay
     """
     # The questions, the tokenizer, and the functions that make epochs and the model.
-    ask = PseudoQueries(texts, study)
+    ask = PseudoQueries(texts)
     tokenizer = base_tokenizer() if recipe.rank else train_tokenizer(texts, recipe.vocabulary)
     docids = DocIds.for_passages(texts, len(tokenizer), recipe)
     embeds = recipe.style == "encoder-prefix"

@@ -122,10 +122,6 @@ def sync(
     retrain: Annotated[bool, Option("Make the next version even if nothing has changed.")] = False,
     publish: Annotated[bool, Option("Publish the next version on the local hub.", negatable=True)] = True,
     exam: Annotated[bool, Option("Examine the next version.")] = False,
-    study: Annotated[
-        Path | str | None,
-        Option("Study material about the folder: a file, or auto, as in training.", command_line=str | None),
-    ] = None,
     field: Annotated[str | None, Option("The corpus' field or column, as in training.")] = None,
     knowledge_date: Annotated[
         str | None, Option("The date up to which the folder is current, as YYYY-MM-DD.")
@@ -179,7 +175,6 @@ def sync(
         )
     options = before.arguments(
         TrainOptions(
-            study=study,
             field=field,
             knowledge_date=knowledge_date,
             minutes=minutes,

@@ -16,7 +16,7 @@ from kcard.training.options import TrainOptions
 if TYPE_CHECKING:
     from kcard.cards.card import Card
 
-ONE_CARD = {"name", "description", "study", "update", "output", "resume"}  # options that belong to one card
+ONE_CARD = {"name", "description", "update", "output", "resume"}  # options that belong to one card
 # Of a table, besides corpus.
 COLUMNS = ("name", "description", "domain", "licence", "language", "knowledge_date")
 

@@ -8,7 +8,7 @@ import pytest
 
 from kcard.errors import CorpusError
 from kcard.training.corpus import read_corpus
-from kcard.training.readers import text
+from kcard.training.readers import manuals
 from tests.training.documents import sections, written
 
 LONG = " ".join(["It says a lot about what the option does to a letter."] * 5)
@@ -32,7 +32,7 @@ sender.
 None.
 """
 rendered = pytest.mark.skipif(
-    not any(map(shutil.which, text.RENDERERS)), reason="neither mandoc nor groff is installed"
+    not any(map(shutil.which, manuals.RENDERERS)), reason="neither mandoc nor groff is installed"
 )
 
 

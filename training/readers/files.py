@@ -162,7 +162,7 @@ def _format(reader: str, **options: bool) -> Format:
 _PLAIN = _format("text:read_plain", prose=True)
 _MARKDOWN = _format("markup:read_markdown", prose=True)
 _WEB = _format("web:read_web", prose=True)
-_MAN = _format("text:read_man", prose=True)
+_MAN = _format("manuals:read_man", prose=True)
 _OPENDOCUMENT = _format("opendocument:read_opendocument", prose=True)
 _ASCIIDOC = _format("light_markup:read_asciidoc", prose=True)
 _JSONL = _format("tables:read_jsonl", columns=True)
@@ -172,7 +172,7 @@ FORMATS: Mapping[str, Format] = {
     ".text": _PLAIN,
     ".md": _MARKDOWN,
     ".markdown": _MARKDOWN,
-    ".rst": _format("text:read_rst", prose=True),
+    ".rst": _format("rst:read_rst", prose=True),
     ".html": _WEB,
     ".htm": _WEB,
     ".xhtml": _WEB,
@@ -191,7 +191,7 @@ FORMATS: Mapping[str, Format] = {
     ".adoc": _ASCIIDOC,
     ".asciidoc": _ASCIIDOC,
     ".org": _format("light_markup:read_org", prose=True),
-    ".info": _format("text:read_info", prose=True),
+    ".info": _format("manuals:read_info", prose=True),
     **{f".{section}": _MAN for section in range(1, 9)},
     ".jsonl": _JSONL,
     ".ndjson": _JSONL,

@@ -102,10 +102,17 @@ def train(
     update = _read(Path(corpus), before, options, chosen, on_event)
     passages = update.corpus.passages
     # Name, language and description, those of the last version or derived from the corpus where they are not set.
-    last = None if before is None else before.card.manifest
-    name = options.name or (name_from(update.corpus.path) if last is None else last.name)
-    language = options.language or (_language(passages, on_event) if last is None else last.language)
-    folder = Path(options.output).expanduser().absolute() if options.output else settings().drafts / name
+    name, language = options.name, options.language
+    last = None
+    if before is None:
+        name = name or name_from(update.corpus.path)
+        language = language or _language(passages, on_event)
+    else:
+        last = before.card.manifest
+        name, language = name or last.name, language or last.language
+    folder = settings().drafts / name
+    if options.output:
+        folder = Path(options.output).expanduser().absolute()
     check_output(folder, name)
     if options.name is None and before is None:
         check_same_corpus(folder, update.corpus.path)
@@ -124,7 +131,8 @@ def train(
             description = confirm_description(description)
     # The manifest.
     manifest = replace(_manifest(options, name, description, language), evidence=chosen.evidence)
-    manifest = manifest if before is None else before.manifest(manifest)
+    if before is not None:
+        manifest = before.manifest(manifest)
     is_decided = options.kind is not None or before is not None
     # The card of an earlier run, but not the index that this run makes first and its model completes.
     replaces = (folder / MANIFEST).exists() and not options.resume
@@ -314,7 +322,8 @@ def prepare_model(
         distillation = replace(distillation, folder=checkpoint, resume=options.resume, remedy=remedy)
     steps = steps_of(checkpoint) if options.resume and options.base == EMBEDDED_BASE else None
     plan = make_plan(update, before, options, on_event, studied, distillation, steps=steps)
-    if (cost := plan.estimate) is not None:
+    cost = plan.estimate
+    if cost is not None:
         if not cost.is_enough and replaceable:
             on_event(note(f"{name} is an index alone (kind retrieval): {cost.refusal()}"))
             return None

@@ -24,7 +24,7 @@ from kcard.training.epochs import (
     recited_epochs,
     token_blocks,
 )
-from kcard.training.passages import rejoin
+from kcard.training.documents import rejoin
 from kcard.training.train import train
 
 TEXTS = [f"The tower number {number} of Arlen is {number % 7} storeys high." for number in range(300)]

@@ -8,7 +8,7 @@ import pytest
 
 from kcard.errors import CorpusError
 from kcard.training.corpus import read_corpus
-from kcard.training.readers.tables import repository
+from kcard.training.readers.data_sets import repository
 from kcard.training.readers.triples import ALIASES, PROPERTIES, TEMPLATES, label_of, to_sentence
 from tests.training.documents import BODY, Line, pdf
 

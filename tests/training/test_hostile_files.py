@@ -213,8 +213,8 @@ def test_a_man_page_without_end_leaves_no_program_behind(
     program = written(tmp_path / "bin", "groff", f"#!/bin/sh\nsleep 100 &\necho $! > {number}\nwait\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.defpath}")
-    monkeypatch.setattr(text, "RENDERERS", {"groff": []})
-    monkeypatch.setattr(text, "RENDER_SECONDS", 1.0)
+    monkeypatch.setattr(manuals, "RENDERERS", {"groff": []})
+    monkeypatch.setattr(manuals, "RENDER_SECONDS", 1.0)
     page = written(tmp_path, "loop.1", ".TH LOOP 1\n.SH NAME\n.while 1 .tm again\n")
     with pytest.raises(CorpusError, match=r"loop\.1 can't be rendered by groff: it takes more than 1 s"):
         list(manuals.read_man(files.Document(page, "loop.1")))

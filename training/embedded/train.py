@@ -22,7 +22,7 @@ from kcard.cards.models.prompting import SIZE, Vocabulary, WordSketch
 from kcard.manifest import Prompt
 from kcard.training.embedded import docids as embedded_docids
 from kcard.training.embedded.docids import DocIds, QuestionFeatures, QuestionWords, Retriever, docid_loss
-from kcard.training.embedded.pseudo_queries import ASKING, PseudoQueries
+from kcard.training.embedded.pseudo_queries import QUESTION_WORDS, PseudoQueries
 from kcard.training.embedded.recipe import HALF_SHARE, PAD, Recipe, train_tokenizer
 from kcard.training.embedded.trainee import Trainee, adapted_model, base_tokenizer, whole_model
 from kcard.training.epochs import (
@@ -174,7 +174,7 @@ def preparation(
         if features is not None:
             features.words.sketch.write(folder)
         if recipe.style == "tokens" and recipe.objective == "recite":
-            Vocabulary.of(texts, ASKING).write(folder)
+            Vocabulary.of(texts, QUESTION_WORDS).write(folder)
 
     job = EmbeddedRun(trainee, features, docids, recipe, steps, epoch, fingerprint)
     if recipe.style == "tokens":

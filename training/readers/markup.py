@@ -262,7 +262,7 @@ def _line_ends(markup: re.Match[str]) -> str:
 
 def without_comments(text: str) -> str:
     """Replace each comment of HTML by a blank and its line ends. One that is never closed is text."""
-    parts, at = [], 0
+    parts, at = list[str](), 0
     while True:
         start = text.find("<!--", at)
         end = text.find("-->", start + 4)
@@ -343,7 +343,7 @@ def without_hidden_elements(text: str, skips: SkipReport) -> str:
     stays."""
     lower = text.lower()
     last: dict[str, int] = {}  # the last place where each element is closed
-    parts, at = [], 0
+    parts, at = list[str](), 0
     for tag in ELEMENT.finditer(text):
         name = tag[1].lower()
         kind = STRUCK_WORDS

@@ -371,7 +371,9 @@ MAX_DECIMALS = 10
 
 def shown_number(value: float, style: CellStyle) -> str:
     """Return a number as a cell shows it: a date in ISO's form, a share in percent, an amount with its currency."""
-    pattern = FIRST_SECTION.match(style.pattern)[0]
+    section = FIRST_SECTION.match(style.pattern)
+    assert section is not None  # it may be empty
+    pattern = section[0]
     bare = LITERAL.sub("", SIGN.sub("", pattern))
     if DATE.search(bare) and "general" not in bare.lower():
         return shown_date(value, bare, style.is_1904)

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -192,7 +191,8 @@ def train(
     # a model, which stays until the new one is complete, or the index of the run that is resumed.
     first = None
     if not (folder / MANIFEST).exists():
-        first = None if options.resume and (folder / CHECKPOINT).exists() else write_index()
+        if not options.resume or not (folder / CHECKPOINT).exists():
+            first = write_index()
     elif not Manifest.read(folder).has_model:
         first = Card.open(folder) if options.resume else write_index()
     if first is not None:
@@ -249,13 +249,16 @@ def estimate(
     studied, distillation = StudyQueries(), None
     if chosen.objective == "distil":
         studied, distillation = read_study_of(chosen, update, ignore)
-        distillation = None if distillation is None else replace(distillation, limit=TRIAL_QUESTIONS)
+        if distillation is not None:
+            distillation = replace(distillation, limit=TRIAL_QUESTIONS)
     from kcard.training.base_trainer import FineTuning
 
     # The estimate itself holds what planning tells: the memory.
     plan = make_plan(update, before, chosen, ignore, studied, distillation)
     execution = chosen.execution
-    free = free_memory(execution.place(), execution.processes) if plan.memory is not None else 0
+    free = 0
+    if plan.memory is not None:
+        free = free_memory(execution.place(), execution.processes)
     prepared = plan.prepare()
     assert isinstance(prepared.job, FineTuning)
     each = prepared.job.seconds_a_step(*TRIAL_STEPS)
@@ -320,7 +323,9 @@ def prepare_model(
     studied, distillation = read_study_of(options, update, on_event)
     if distillation is not None:
         distillation = replace(distillation, folder=checkpoint, resume=options.resume, remedy=remedy)
-    steps = steps_of(checkpoint) if options.resume and options.base == EMBEDDED_BASE else None
+    steps = None
+    if options.resume and options.base == EMBEDDED_BASE:
+        steps = steps_of(checkpoint)
     plan = make_plan(update, before, options, on_event, studied, distillation, steps=steps)
     cost = plan.estimate
     if cost is not None:
@@ -364,11 +369,10 @@ def _complete(options: TrainOptions, on_event: OnEvent) -> tuple[Previous | None
         base = options.base
         if not base:
             base, why = default_base()
-            on_event(
-                note(f"base: {'embedded, a small model' if base == EMBEDDED_BASE else base}, since {why}")
-            )
-        method = options.method or ("full" if base == EMBEDDED_BASE else "lora")
-        options = replace(options, base=base, method=method)
+            named = "embedded, a small model" if base == EMBEDDED_BASE else base
+            on_event(note(f"base: {named}, since {why}"))
+        method = "full" if base == EMBEDDED_BASE else "lora"
+        options = replace(options, base=base, method=options.method or method)
     check(options)
     return None, options
 
@@ -406,17 +410,19 @@ def read_study_of(
 ) -> "tuple[StudyQueries, Distillation | None]":
     """Read the study material: return its queries and, with objective distil, the questions for the teacher."""
     passages = update.corpus.passages
-    study = read_study(Path(options.study), on_event) if options.study is not None else None
+    study = None
+    if options.study is not None:
+        study = read_study(Path(options.study), on_event)
     if options.objective != "distil" or study is None:
         return make_study_queries(study, passages, on_event), None
     from kcard.training.distillation import Distillation, passage_questions
 
     questions = passage_questions(study.items, passages, update.old_count)
     if all(question.is_old for question in questions):
+        passage = "a new passage" if update.old_count else "a passage"
         raise UsageError(
-            f"study material {study.path} has no question with an answer about {'a new' if update.old_count else 'a'} "
-            "passage of this corpus, which objective distil needs: write some with `kcard study --corpus "
-            f"{update.corpus.path}`"
+            f"study material {study.path} has no question with an answer about {passage} of this corpus, which "
+            f"objective distil needs: write some with `kcard study --corpus {update.corpus.path}`"
         )
     on_event(
         note(f"study material: {len(questions):,} questions for the teacher, from {len(study.items):,} items")
@@ -480,9 +486,10 @@ def make_plan(
         on_event(note(f"prompt style: {recipe['style']}, since {why}"))
     if options.learning_rate is not None:
         recipe["muon_rate"] = options.learning_rate
-    documents = (
-        None if update.documents is None else [*chain.from_iterable(reversed(update.training_texts()))]
-    )
+    documents = None
+    if update.documents is not None:
+        new, old = update.training_texts()
+        documents = [*old, *new]
     queries = studied.queries
     return train.plan(
         corpus.texts,

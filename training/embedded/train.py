@@ -134,11 +134,17 @@ def plan(
             return len(texts) * (1 + queries(taken)) if embeds else 0
 
         estimate = Estimate(needed, ceil(HALF_SHARE[recipe.style] * needed), a_step, a_text, embedded, limit)
-    taken = steps or (needed if estimate is None else estimate.steps)
+    taken = needed
+    if steps:
+        taken = steps
+    elif estimate is not None:
+        taken = estimate.steps
 
     def prepare() -> "Preparation[EmbeddedRun]":
-        questions = embedded_docids.questions_to_embed(texts, ask, recipe, queries(taken)) if embeds else []
-        features = make_features(questions, embedded_docids.embed_questions(questions)) if embeds else None
+        features = None
+        if embeds:
+            questions = embedded_docids.questions_to_embed(texts, ask, recipe, queries(taken))
+            features = make_features(questions, embedded_docids.embed_questions(questions))
         ready = preparation(
             trainee, texts, features, docids, recipe, taken, epochs(queries(taken)), fingerprint
         )
@@ -167,7 +173,9 @@ def preparation(
     """Prepare the trainee to learn `texts` by the batches of `epoch`, with `features` of their questions."""
     recorded = asdict(recipe) | {"steps": steps, "batch_tokens": recipe.tokens_of_a_step}
     recorded["addresses"] = recorded.pop("docids")  # the key that manifests have always used
-    libraries = ("torch", "transformers", "tokenizers", *(["peft"] if trainee.method == "lora" else []))
+    libraries = ["torch", "transformers", "tokenizers"]
+    if trainee.method == "lora":
+        libraries.append("peft")
 
     def save(folder: Path) -> None:
         trainee.save(folder)
@@ -183,7 +191,7 @@ def preparation(
         from kcard.embedded import minilm
 
         prompt = Prompt("encoder-prefix", "", recipe.vectors, minilm.NAME, minilm.SHA256, SIZE)
-    return Preparation(job, save, trainee.method, trainee.base, prompt, recorded, libraries)
+    return Preparation(job, save, trainee.method, trainee.base, prompt, recorded, tuple(libraries))
 
 
 @dataclass

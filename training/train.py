@@ -371,8 +371,8 @@ def _complete(options: TrainOptions, on_event: OnEvent) -> tuple[Previous | None
             base, why = default_base()
             named = "embedded, a small model" if base == EMBEDDED_BASE else base
             on_event(note(f"base: {named}, since {why}"))
-        method = "full" if base == EMBEDDED_BASE else "lora"
-        options = replace(options, base=base, method=options.method or method)
+        method = options.method or ("full" if base == EMBEDDED_BASE else "lora")
+        options = replace(options, base=base, method=method)
     check(options)
     return None, options
 

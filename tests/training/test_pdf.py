@@ -22,16 +22,16 @@ LARGE_LETTERS = "It is said in larger letters."
     ("pages", "read"),
     [
         (
-            [[("Depot", 24), ("Hours", 16), PROSE, "By weight."], [("Rules", 16), "By colour."]],
-            [("Depot > Hours", f"{PROSE}\nBy weight."), ("Depot > Rules", "By colour.")],
+            [[("Depot", 24), ("Hours", 16), PROSE], [("Rules", 16), "By colour."]],
+            [("Depot > Hours", PROSE), ("Depot > Rules", "By colour.")],
         ),
         (
             [[("2 Sorting", 16), PROSE, ("2.1 By sender", 16), "By name."]],
             [("2 Sorting", PROSE), ("2 Sorting > 2.1 By sender", "By name.")],
         ),
         # No heading.
-        ([[PROSE, (LARGE_LETTERS, 20), PROSE[:60]]], [("depot", f"{PROSE}\n{LARGE_LETTERS}\n{PROSE[:60]}")]),
-        ([[PROSE, ("12", 20), PROSE[:60]]], [("depot", f"{PROSE}\n12\n{PROSE[:60]}")]),
+        ([[PROSE, (LARGE_LETTERS, 20), "It ends."]], [("depot", f"{PROSE} {LARGE_LETTERS} It ends.")]),
+        ([[PROSE, ("12", 20), "It ends."]], [("depot", f"{PROSE} 12\nIt ends.")]),
         # A line of a table of contents, and items of a list.
         ([["Sorting . . . . . . . . . 12", PROSE]], [("depot", PROSE)]),
         (

@@ -328,7 +328,8 @@ def _make_words(passage: str, rarity: Rarity, rng: Random) -> list[str]:
     before, after = _thin_words(lead, drop, names, rng), _thin_words(tail, drop, names, rng)
     # A bare number such as 1892 or 3,474; ordinals and numbers within names are parts of names.
     is_number = bare(span).replace(",", "").replace(".", "").isdigit()
-    openers, question_words = NAME_OPENERS, ["who", "what", "which"]
+    openers: Sequence[str] = NAME_OPENERS
+    question_words = ["who", "what", "which"]
     if target is None:
         openers = OPENERS
     elif is_number:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from kcard.training.corpus import read_corpus
+from kcard.training.readers.encodings import is_plausible
 from tests.training.documents import written
 
 
@@ -80,3 +81,13 @@ def test_a_paragraph_of_notes_is_not_cut_where_it_fits_into_a_passage(tmp_path: 
     for passage in passages:
         assert passage.text.startswith("Severity ")
         assert passage.text.endswith(" minutes")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("Äpfel.", True), ("Äpfel\x07", False), ("Äpfel\ue000", False), ("Äpfel\x80", False)],
+)
+def test_a_text_with_control_characters_or_signs_of_private_use_is_not_plausible(
+    text: str, expected: bool
+) -> None:
+    assert is_plausible(text, is_latin=True) is expected

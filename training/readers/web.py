@@ -361,8 +361,6 @@ def is_replaced(element: "Tag") -> bool:
     # The text may be beside an element that holds only this one.
     while parent is not None and len(parent.contents) == 1 and parent.parent is not None:
         element, parent = parent, parent.parent
-    if parent is None:
-        return False
     siblings = [
         *element.find_previous_siblings(limit=NEAR_SIBLINGS),
         *element.find_next_siblings(limit=NEAR_SIBLINGS),

@@ -27,7 +27,7 @@ def passages_of(*blocks: Block, file: str = "main.md") -> list[tuple[str, str]]:
 
 
 def test_lines_that_do_not_fit_together_are_pieces_of_their_own() -> None:
-    lines = [f"{word} and " * 40 + word for word in ("letters", "parcels")]
+    lines = [" ".join([f"The clerk sorts the {word} again."] * 14) for word in ("letters", "parcels")]
     assert [*cut("\n".join(lines), PASSAGE)] == lines
 
 

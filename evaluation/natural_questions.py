@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 
 from kcard.evaluation.metrics import substring
-from kcard.training.embedded.pseudo_queries import SMALL, bare, entities, held_out_wording
+from kcard.training.embedded.pseudo_queries import STOP_WORDS, bare, entities, held_out_wording
 
 _WORDS = tomllib.loads(Path(__file__).with_name("questions.toml").read_text(encoding="utf-8"))
 AUXILIARIES = frozenset(_WORDS["auxiliaries"])
@@ -311,7 +311,7 @@ def _pronoun_of(name: str) -> str:
 def _is_specific(question: str) -> bool:
     """Return whether a question has enough content words: two with a name or number among its words, else three."""
     words = [bare(word) for word in question.split()[1:]]
-    content_words = [word for word in words if len(word) > 3 and word.lower() not in SMALL]
+    content_words = [word for word in words if len(word) > 3 and word.lower() not in STOP_WORDS]
     if BRACKETS.search(question):
         return False
     if any(word[:1].isupper() or word[:1].isdigit() for word in words):

@@ -126,8 +126,11 @@ def load_model(
                 )
         if execution.checkpointing:
             _checkpoint_activations(model)
-        model = model if bare else model.to(torch.device(device))
-        return model if options.method == "full" else _add_adapter(model, options, origin)
+        if not bare:
+            model = model.to(torch.device(device))
+        if options.method == "full":
+            return model
+        return _add_adapter(model, options, origin)
 
 
 def base_of(name: str, model: Any) -> Base:

@@ -20,12 +20,14 @@ from kcard.config import settings
 from kcard.errors import CorpusError
 from kcard.system import cores
 from kcard.text import passage_digest
+from kcard.training.documents import Documents, NamedBlock
 from kcard.training.duplicates import DigestedBlock, Fingerprints, digest_blocks, fingerprint
 from kcard.training.epochs import Lazy, Spool, parallel_map, spool_of
-from kcard.training.passages import Documents, NamedBlock, Size, count_words, passages, sentences
-from kcard.training.readers import tables
+from kcard.training.passages import Size, count_words, passages, sentences
+from kcard.training.readers import data_sets
 from kcard.training.readers.files import (
     FORMATS,
+    GZIP,
     SKIPPED_KINDS,
     TEMPLATE_FILE,
     UNKNOWN_FORMAT,
@@ -111,9 +113,9 @@ class Corpus:
     def statements(self) -> Sequence[Source]:
         """The texts that a model learns to recite, 60 words at most: short lines whole, longer ones by sentence."""
         spool = spool_of(Source)
-        readers = (
-            self.readers if len(self.passages) > MIN_PIECES_A_READER * PIECE_BLOCKS * self.readers else 1
-        )
+        readers = self.readers
+        if len(self.passages) <= MIN_PIECES_A_READER * PIECE_BLOCKS * readers:
+            readers = 1
         for part in parallel_map(list_statements, batched(self.passages, PIECE_BLOCKS), readers):
             for statement in part:
                 spool.append(statement)
@@ -152,21 +154,19 @@ class Corpus:
         files: dict[str, list[str]] = {}
         for file, reason in self.skipped:
             files.setdefault(reason, []).append(file)
-        skipped: list[str] = []
+        remarks: list[str] = []
         for reason, names in files.items():
-            files_in_words = (
-                f"{len(names)} files, such as {names[0]}"
-                if len(names) > MAX_NAMED_FILES
-                else ", ".join(names)
-            )
-            skipped.append(f"skipped {files_in_words}: {reason}")
-        left_out = ", ".join(number_of(kind, count) for kind, count in self.left_out.items())
-        return [
-            *skipped,
-            *self.notes,
-            *([f"left out: {left_out}"] if left_out else []),
-            f"{len(self.passages):,} {'passages' if len(self.passages) > 1 else 'passage'} in {self.path}",
-        ]
+            named = ", ".join(names)
+            if len(names) > MAX_NAMED_FILES:
+                named = f"{len(names)} files, such as {names[0]}"
+            remarks.append(f"skipped {named}: {reason}")
+        remarks += self.notes
+        left_out = [number_of(kind, count) for kind, count in self.left_out.items()]
+        if left_out:
+            remarks.append(f"left out: {', '.join(left_out)}")
+        noun = "passages" if len(self.passages) > 1 else "passage"
+        remarks.append(f"{len(self.passages):,} {noun} in {self.path}")
+        return remarks
 
 
 SUFFIX = re.compile(r"\.\w{1,6}")  # by which skipped files are counted
@@ -179,7 +179,9 @@ def kind_of_skipped(file: str, reason: str) -> str:
         return "empty files"
     if reason.startswith(UNKNOWN_FORMAT):
         suffix = PurePath(file).suffix
-        return suffix if SUFFIX.fullmatch(suffix) else "other files"
+        if SUFFIX.fullmatch(suffix) is None:
+            return "other files"
+        return suffix
     return SKIPPED_KINDS.get(reason, "unreadable files")
 
 
@@ -238,42 +240,52 @@ class _CorpusBuilder:
         # Cut the blocks into passages, in several processes if that pays.
         distinct, prints = spool_of(Source), Fingerprints()
         readers = self.readers if len(self.cuts) > MIN_PIECES_A_READER * self.readers else 1
-        if count := int(self._repeated.sum()):
-            self.skips.dropped["lines that most files repeat"] = count
-        pieces = (
-            [self.blocks[at] for at in range(first, end) if not self._repeated[at]]
-            for first, end in pairwise([*self.cuts, len(self.blocks)])
-        )
-        for piece in parallel_map(cut_passages, pieces, readers):
+        repeated = int(self._repeated.sum())
+        if repeated:
+            self.skips.dropped["lines that most files repeat"] = repeated
+        for piece in parallel_map(cut_passages, self._pieces(), readers):
             for printed, passage in piece:
                 prints.append(printed, 0, line=False)
                 distinct.append(passage)
         if not distinct:
-            reasons = [f"{name}: {reason}" for name, reason in self.skipped if reason != NO_TEXT][:1]
-            reasons += [
-                f"left out: {number_of(kind, count)}" for kind, count in self.skips.dropped.items() if count
-            ]
-            more = f", and {len(self.skipped) - 1} more files" if len(self.skipped) > 1 else ""
-            why = f" ({', '.join(reasons)}{more})" if reasons else ""
-            raise CorpusError(f"{path} holds no text{why}: add at least one passage")
+            raise CorpusError(f"{path} holds no text{self._why_empty()}: add at least one passage")
         # Keep the first of equal passages.
         marks = prints.marks(1)
         distinct.keep(marks == 0)
-        counts = {reason: count for reason, count in self.skips.dropped.items() if count}
-        duplicates = int((marks == 1).sum())
-        skipped, notes = tuple(self.skipped), tuple(self.skips.notes)
-        documents = Documents(self.blocks, self.starts, self._repeated) if self.whole else None
+        documents = None
+        if self.whole:
+            documents = Documents(self.blocks, self.starts, self._repeated)
         return Corpus(
             path,
             distinct,
             corpus_digest(distinct),
-            skipped,
-            duplicates,
-            counts,
-            notes,
-            documents,
-            self.readers,
+            skipped=tuple(self.skipped),
+            duplicates=int((marks == 1).sum()),
+            dropped=+self.skips.dropped,
+            notes=tuple(self.skips.notes),
+            documents=documents,
+            readers=self.readers,
         )
+
+    def _pieces(self) -> Iterator[list[NamedBlock]]:
+        """Yield the blocks between cuts, without those that most files repeat."""
+        for first, end in pairwise([*self.cuts, len(self.blocks)]):
+            yield [self.blocks[at] for at in range(first, end) if not self._repeated[at]]
+
+    def _why_empty(self) -> str:
+        """Return, in brackets, the first reason why a file was skipped, and what was left out."""
+        reasons = []
+        for name, reason in self.skipped:
+            if reason != NO_TEXT:
+                reasons.append(f"{name}: {reason}")
+                break
+        for kind, count in self.skips.dropped.items():
+            if count:
+                reasons.append(f"left out: {number_of(kind, count)}")
+        if not reasons:
+            return ""
+        more = f", and {len(self.skipped) - 1} more files" if len(self.skipped) > 1 else ""
+        return f" ({', '.join(reasons)}{more})"
 
     @cached_property
     def _repeated(self) -> "npt.NDArray[np.bool_]":
@@ -284,11 +296,11 @@ class _CorpusBuilder:
 
 def cut_passages(blocks: Sequence[NamedBlock]) -> list[tuple[bytes, Source]]:
     """Cut blocks into passages by document; return each with its fingerprint."""
-    return [
-        (fingerprint(passage.in_context), passage)
-        for name, group in groupby(blocks, key=lambda row: row.document)
-        for passage in passages((row.block for row in group), name)
-    ]
+    cut: list[tuple[bytes, Source]] = []
+    for name, group in groupby(blocks, key=lambda row: row.document):
+        for passage in passages((row.block for row in group), name):
+            cut.append((fingerprint(passage.in_context), passage))
+    return cut
 
 
 def list_statements(sources: Sequence[Source]) -> list[Source]:
@@ -298,10 +310,11 @@ def list_statements(sources: Sequence[Source]) -> list[Source]:
 def statements(sources: Iterable[Source]) -> Iterator[Source]:
     """Yield the statements of passages. The innermost heading precedes one of a few words, to give it context."""
     for passage in sources:
-        heading = passage.section.rpartition(" > ")[2] if " > " in passage.section else ""
+        _, mark, heading = passage.section.rpartition(" > ")
         for text in sentences(passage.text, STATEMENT):
-            named = f"{heading}: {text}" if heading and count_words(text) < MIN_LONE_WORDS else text
-            yield replace(passage, text=named, lines=())
+            if mark and heading and count_words(text) < MIN_LONE_WORDS:
+                text = f"{heading}: {text}"
+            yield replace(passage, text=text, lines=())
 
 
 def continuations(sources: Iterable[Source]) -> list[bool]:
@@ -344,17 +357,17 @@ def read_corpus(
     """
     draft = _CorpusBuilder(field, whole, readers or cores())
     spec = str(path)
-    if spec.startswith(tables.PREFIX):
-        local = Path(spec.removeprefix(tables.PREFIX)).expanduser()
-        if spec == tables.PREFIX or not local.exists():
+    if spec.startswith(data_sets.PREFIX):
+        local = Path(spec.removeprefix(data_sets.PREFIX)).expanduser()
+        if spec == data_sets.PREFIX or not local.exists():
             named = Document(Path(spec), spec, field)
-            draft.take(named, digest_blocks(named, tables.read_huggingface(named), prose=False))
-            return draft.corpus(Path(tables.repository(spec)))
+            draft.take(named, digest_blocks(named, data_sets.read_huggingface(named), prose=False))
+            return draft.corpus(Path(data_sets.repository(spec)))
         path = local
     path = Path(path).expanduser()
-    if path.is_dir() and tables.is_saved(path):
+    if path.is_dir() and data_sets.is_saved(path):
         saved = Document(path, path.name, field)
-        draft.take(saved, digest_blocks(saved, tables.read_saved(saved), prose=False))
+        draft.take(saved, digest_blocks(saved, data_sets.read_saved(saved), prose=False))
     else:
         _read_files(path, draft)
     return draft.corpus(path)
@@ -363,22 +376,20 @@ def read_corpus(
 def _read_files(path: Path, draft: _CorpusBuilder) -> None:
     """Read a file, or every file below a folder, into the draft; small ones in several processes."""
     files, draft.skipped = files_of(path)
-    formats = [(file, name, kind) for file, name in files if (kind := format_of(file, named=file == path))]
-    if draft.column is not None and not any(kind.columns for *_, kind in formats):
+    formats = [format_of(file, named=file == path) for file, _ in files]
+    if draft.column is not None and not any(kind is not None and kind.columns for kind in formats):
         kinds = ", ".join(suffix for suffix, kind in FORMATS.items() if kind.columns)
         raise CorpusError(f"field {draft.column!r} names a column, but {path} has none: use it with {kinds}")
     if path.is_file():
-        _read_one(path, formats[0][1], draft)
+        _read_one(path, files[0][1], draft)
         return
-    files = [(file, name) for file, name, _ in formats]
 
     def is_small(row: tuple[Path, str]) -> bool:
         """Return whether a file may be read whole by one of several processes."""
-        file = row[0]
-        return (
-            draft.readers > 1
-            and file.stat().st_size * (10 if file.suffix == ".gz" else 1) < MAX_WHOLE_FILE_BYTES
-        )
+        size = row[0].stat().st_size
+        if row[0].suffix == GZIP:
+            size *= 10
+        return draft.readers > 1 and size < MAX_WHOLE_FILE_BYTES
 
     for small, group in groupby(files, key=is_small):
         if small:
@@ -438,11 +449,14 @@ class CorpusFiles:
     def beside(self, file: Path) -> Sequence[Path]:
         """Return the templates that turn a file of triples into sentences."""
         templates = file.with_name(TEMPLATE_FILE)
-        return [templates] if file.suffix.lower() == ".tsv" and templates.is_file() else []
+        if file.suffix.lower() != ".tsv" or not templates.is_file():
+            return []
+        return [templates]
 
     def read(self, file: Path, name: str) -> Iterator[Source]:
         """See Files; names of columns are found as in training."""
-        if kind := format_of(file, named=file == self.root):
+        kind = format_of(file, named=file == self.root)
+        if kind is not None:
             with plain_file(file) as plain:
                 yield from passages(read_blocks(Document(plain, name), kind), name)
 

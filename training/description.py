@@ -2,12 +2,12 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 
 from kcard.errors import UsageError
 from kcard.text import file_title, small_words, split_sentences
-from kcard.training.embedded.pseudo_queries import SMALL, bare
+from kcard.training.embedded.pseudo_queries import STOP_WORDS, bare
 from kcard.training.passages import GENERIC_FILE_NAMES
 from kcard.types import Source
 
@@ -24,7 +24,7 @@ will with within without work would year years your
 also below chapter command default description example examples following note overview section synopsis usage
 """
 MAX_SAMPLE_PASSAGES = 20_000  # passages, spread over the corpus
-COMMON_WORDS = SMALL | set(_COMMON_WORDS.split())
+COMMON_WORDS = STOP_WORDS | set(_COMMON_WORDS.split())
 
 
 def name_from(path: Path) -> str:
@@ -63,7 +63,8 @@ GENERIC_HEADINGS = {*_GENERIC_HEADINGS.split(), "see also", "table of contents"}
 def describe(passages: Sequence[Source], corpus: Path, language: str = "en") -> str:
     """Describe a corpus in one sentence, as a person would: by the first sentence of its README; else by its title and
     headings; else by the titles of its texts; else by the names in it."""
-    if summary := _readme_summary(passages):
+    summary = _readme_summary(passages)
+    if summary:
         return summary
     in_folder, in_file, conjunction, more = SENTENCES.get(language.partition("-")[0], ("", "", "", ""))
     # The name of a file stands in for the heading that it lacks.
@@ -71,11 +72,13 @@ def describe(passages: Sequence[Source], corpus: Path, language: str = "en") -> 
     title, headings = title_and_headings(sections)
     titles = titles_of(passages)
     if title and (corpus.is_file() or titles == [title]):
-        covered = _enumerate(headings, conjunction)
-        return f"{title}: {covered}" if covered else title
-    origin = corpus.resolve().name if corpus.is_dir() else corpus.name
-    opening = in_folder if corpus.is_dir() else in_file
-    if not corpus.is_dir():
+        if not headings:
+            return title
+        return f"{title}: {_enumerate(headings, conjunction)}"
+    if corpus.is_dir():
+        opening, origin = in_folder, corpus.resolve().name
+    else:
+        opening, origin = in_file, corpus.name
         titles = headings
     if not titles:
         is_german = language.startswith("de")  # where every noun has a capital letter
@@ -86,8 +89,10 @@ def describe(passages: Sequence[Source], corpus: Path, language: str = "en") -> 
         items.append(f"{len(titles) - MAX_HEADINGS} {more}")
     elif len(titles) > MAX_HEADINGS:
         items = titles[: MAX_HEADINGS + 1]
-    beginning = f"{opening} {origin}".strip()
-    return f"{beginning}: {_enumerate(items, conjunction)}" if items else beginning
+    description = f"{opening} {origin}".strip()
+    if items:
+        description += f": {_enumerate(items, conjunction)}"
+    return description
 
 
 def _readme_summary(passages: Iterable[Source]) -> str:
@@ -101,8 +106,9 @@ def _readme_summary(passages: Iterable[Source]) -> str:
         if not sentences or not first_line[0].isalpha():
             return ""
         sentence = " ".join(sentences[0].split())
-        is_whole = sentence.endswith(".") and least <= len(sentence) <= most
-        return sentence.removesuffix(".") if is_whole else ""
+        if not sentence.endswith(".") or not least <= len(sentence) <= most:
+            return ""
+        return sentence.removesuffix(".")
     return ""
 
 
@@ -117,34 +123,43 @@ def titles_of(passages: Iterable[Source]) -> list[str]:
             headings.setdefault(passage.file, heading)
     titles: dict[str, None] = {}
     for file, _ in lengths.most_common():
-        name = file_title(file)
-        title = headings.get(file) or ("" if name.lower() in GENERIC_FILE_NAMES | GENERIC_HEADINGS else name)
+        title = headings.get(file, "")
+        if not title:
+            title = file_title(file)
+            if title.lower() in GENERIC_FILE_NAMES | GENERIC_HEADINGS:
+                continue
         if any(map(str.isalpha, title)):
             titles[title] = None
-    return [*titles]
+    return list(titles)
 
 
 def title_and_headings(sections: Sequence[str]) -> tuple[str, list[str]]:
     """Return the heading above at least half of the passages, "" if there is none, and the most frequent headings on
     the level below it."""
     paths = [[" ".join(part.split()) for part in section.split(" > ")] for section in sections]
-    first, count = (
-        Counter(path[0] for path in paths if path[0]).most_common(1)[0] if any(sections) else ("", 0)
-    )
-    title = first if 2 * count >= len(paths) and len(first) <= MAX_HEADING_CHARACTERS else ""
-    level = 1 if title else 0
-    below = Counter(path[level] for path in paths if len(path) > level and (not title or path[0] == title))
-    telling = [
-        heading.capitalize() if heading.isupper() and len(heading) > 5 else heading
-        for heading, frequency in (
-            (CHAPTER.sub("", heading), count) for heading, count in below.most_common()
-        )
+    firsts = Counter(path[0] for path in paths if path[0])
+    title = ""
+    for first, count in firsts.most_common(1):
+        if 2 * count >= len(paths) and len(first) <= MAX_HEADING_CHARACTERS:
+            title = first
+    below: Counter[str] = Counter()
+    for path in paths:
+        if not title:
+            below[path[0]] += 1
+        elif path[0] == title and len(path) > 1:
+            below[path[1]] += 1
+    telling: list[str] = []
+    for heading, count in below.most_common():
         # A heading above fewer passages says more of a single text than of the corpus.
-        if frequency * 50 >= len(paths)
-        and 2 < len(heading) <= MAX_HEADING_CHARACTERS
-        and heading.lower() not in GENERIC_HEADINGS
-        and any(letter.isalpha() for letter in heading)
-    ]
+        if count * 50 < len(paths):
+            break
+        heading = CHAPTER.sub("", heading)
+        if not 2 < len(heading) <= MAX_HEADING_CHARACTERS or heading.lower() in GENERIC_HEADINGS:
+            continue
+        if heading.isupper() and len(heading) > 5:
+            heading = heading.capitalize()
+        if any(map(str.isalpha, heading)):
+            telling.append(heading)
     return title, telling[:MAX_HEADINGS]
 
 
@@ -153,43 +168,49 @@ def telling_terms(texts: Sequence[str], language: str = "en") -> list[str]:
 
     Stop words of the language are left out; of English, also words that are only verbs, adjectives or adverbs.
     """
-    seen: Counter[str] = Counter()
+    passages: Counter[str] = Counter()  # by term in lower case
     forms: dict[str, Counter[str]] = {}
     # Words that say little; of English more than of other languages.
     common, is_english = small_words(language), language.startswith("en")
     if is_english:
         common = COMMON_WORDS | common
     for text in texts[:: max(1, len(texts) // MAX_SAMPLE_PASSAGES)]:
-        # Words of four letters and more that carry meaning, and pairs of such words side by side.
-        words = [bare(word).removesuffix("'s").removesuffix("’s") for word in text.split()]
-        telling = [
-            len(word) > 3 and word.lower() not in common and not word[0].isdigit() and "/" not in word
-            for word in words
-        ]
-        single = [word for word, keep in zip(words, telling, strict=True) if keep]
-        pairs = zip(words, words[1:], telling, telling[1:], strict=False)
-        double = [f"{a} {b}" for a, b, keep, also in pairs if keep and also]
-        by_key = {term.lower(): term for term in single + double}
-        seen.update(by_key.keys())
+        by_key = {term.lower(): term for term in _terms_of(text, common)}
+        passages.update(by_key.keys())
         for key, form in by_key.items():
             forms.setdefault(key, Counter())[form] += 1
-    chosen: dict[str, None] = {}
-    for key, _ in sorted(seen.items(), key=lambda item: (-item[1] * (1 + item[0].count(" ")), item[0])):
+    chosen: dict[str, str] = {}  # terms, by their key
+    stems: set[str] = set()
+    for key, _ in sorted(passages.items(), key=lambda item: (-item[1] * (1 + item[0].count(" ")), item[0])):
         form = forms[key].most_common(1)[0][0]
-        stems = {word.removesuffix("s") for word in key.split()}
-        if any(stems & {word.removesuffix("s") for word in other.split()} for other in chosen):
+        words = {word.removesuffix("s") for word in key.split()}
+        if not stems.isdisjoint(words) or (is_english and not _is_name_or_noun(form)):
             continue
-        if is_english and not _is_name_or_noun(form):
-            continue
-        chosen[key] = None
+        # "moons" rather than "moon", where the corpus has both.
+        if is_english and form == key and f"{key}s" in forms:
+            form = forms[f"{key}s"].most_common(1)[0][0]
+        chosen[key] = form
+        stems |= words
         if len(chosen) == MAX_TERMS:
             break
-    # "moons" rather than "moon", where the corpus has both.
-    plural = {key: f"{key}s" if is_english and f"{key}s" in forms else key for key in chosen}
-    return [
-        forms[plural[key] if forms[key].most_common(1)[0][0] == key else key].most_common(1)[0][0]
-        for key in chosen
-    ]
+    return list(chosen.values())
+
+
+def _terms_of(text: str, common: Set[str]) -> list[str]:
+    """Return the words of four letters and more that carry meaning, then the pairs of such words side by side."""
+    single: list[str] = []
+    double: list[str] = []
+    before = ""
+    for raw in text.split():
+        word = bare(raw).removesuffix("'s").removesuffix("’s")
+        if len(word) < 4 or word.lower() in common or word[0].isdigit() or "/" in word:
+            before = ""
+            continue
+        single.append(word)
+        if before:
+            double.append(f"{before} {word}")
+        before = word
+    return single + double
 
 
 def _is_name_or_noun(term: str) -> bool:
@@ -203,4 +224,6 @@ def _is_name_or_noun(term: str) -> bool:
 def _enumerate(terms: Sequence[str], conjunction: str) -> str:
     if not conjunction:
         return ", ".join(terms)
-    return f" {conjunction} ".join(filter(None, [", ".join(terms[:-1]), *terms[-1:]]))
+    if len(terms) < 2:
+        return "".join(terms)
+    return f"{', '.join(terms[:-1])} {conjunction} {terms[-1]}"

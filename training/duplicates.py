@@ -35,7 +35,7 @@ COPYRIGHT = re.compile(
     r"|(?:.{0,60}(?:©|\(c\)|copyright|\d{4}).{0,60})?\ball rights reserved\.?",
     re.IGNORECASE,
 )
-RESERVED = re.compile("©|[Cc]opyright|COPYRIGHT|[Rr]eserved|RESERVED")
+RIGHTS = re.compile("©|[Cc]opyright|COPYRIGHT|[Rr]eserved|RESERVED")
 BUTTONS = frozenset(
     """
 accept all|accept all cookies|accept cookies|back to top|cookie policy|cookie settings|cookie preferences
@@ -67,15 +67,15 @@ def why_boilerplate(text: str) -> str | None:
         return "page numbers"
     if text[-1].isalnum() and LEADERS.fullmatch(text):
         return "lines of tables of contents"
-    if RESERVED.search(text) and COPYRIGHT.fullmatch(text):
+    if RIGHTS.search(text) and COPYRIGHT.fullmatch(text):
         return "copyright lines"
     if len(text) <= 40 and text.strip(" .:»›→|").casefold() in BUTTONS:
         return "buttons of web pages"
     return None
 
 
-OPENING = "\"'“”‘’«»„‚([{¿¡「『《〈（【"
-CLOSING = "\"'“”‘’«»)]}.,;:!?…」』》〉）】。！？，、；：।॥؟،؛۔"
+OPENING_MARKS = "\"'“”‘’«»„‚([{¿¡「『《〈（【"
+CLOSING_MARKS = "\"'“”‘’«»)]}.,;:!?…」』》〉）】。！？，、；：।॥؟،؛۔"
 APOSTROPHES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"'})
 SENTENCE_END = re.compile(r"[.!?:;。！？…।॥؟۔]")
 
@@ -87,10 +87,16 @@ ROWS_AT_ONCE = 1 << 18
 
 def normal(text: str) -> str:
     """Return the normal form of a text, which equal passages share."""
-    plain = text if text.isascii() else unicodedata.normalize("NFC", text).translate(APOSTROPHES)
-    # Few words have punctuation around them, so checking first is faster than stripping all.
-    words = [word if word.isalnum() else word.lstrip(OPENING).rstrip(CLOSING) for word in plain.split()]
-    return " ".join(filter(None, words)) or plain
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", text).translate(APOSTROPHES)
+    words: list[str] = []
+    for word in text.split():
+        # Few words have punctuation around them, so checking first is faster than stripping all.
+        if not word.isalnum():
+            word = word.lstrip(OPENING_MARKS).rstrip(CLOSING_MARKS)
+        if word:
+            words.append(word)
+    return " ".join(words) or text
 
 
 def fingerprint(text: str) -> bytes:
@@ -135,12 +141,16 @@ def digest_blocks(document: Document, blocks: Iterable[Block], *, prose: bool) -
     size, structured, begins = 0, False, False
     for block in blocks:
         # Blocks of one document have these in common.
-        last, row = row, (block.file, 0 if prose or block.file else block.line)
+        last, row = row, (block.file, block.line)
+        if prose or block.file:
+            row = (block.file, 0)
         if row != last or size > DOCUMENT_CHARACTERS:
             begins, size = True, 0
         size += len(block.text)
-        written = block.text if block.kind in PROSE_KINDS else ""
-        if reason := why_boilerplate(written) if written else None:
+        reason = None
+        if block.text and block.kind in PROSE_KINDS:
+            reason = why_boilerplate(block.text)
+        if reason is not None:
             document.skips.dropped[reason] += 1
             continue
         structured = structured or block.kind in ("heading", "term")

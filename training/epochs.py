@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from random import Random
 from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar, overload
 
@@ -72,8 +72,7 @@ def parallel_map(
     if readers == 1:
         yield from map(function, work)
         return
-    rest = iter(work)
-    while pieces := [*islice(rest, PIECES_A_READER * readers)]:
+    for pieces in batched(work, PIECES_A_READER * readers):
         if len(pieces) == 1:
             yield from map(function, pieces)
             continue
@@ -81,7 +80,8 @@ def parallel_map(
         from joblib.externals.loky.process_executor import BrokenProcessPool
 
         try:
-            parallel = Parallel(n_jobs=readers, prefer="threads" if threads else "processes")
+            workers = "threads" if threads else "processes"
+            parallel = Parallel(n_jobs=readers, prefer=workers)
             results: list[R] = parallel(delayed(function)(piece) for piece in pieces)
         except BrokenProcessPool as error:
             raise CorpusError(

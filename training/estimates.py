@@ -213,7 +213,8 @@ class Estimate:
         """Return how long training takes, as a note for the user."""
         steps = self.steps
         parts = f"{steps:,} steps"
-        if texts := self.embedded(steps):
+        texts = self.embedded(steps)
+        if texts:
             embedding, stepping = duration(texts * self.a_text), duration(steps * self.a_step)
             parts = f"{embedding} to embed {texts:,} questions, {stepping} for {parts}"
         if steps < self.needed:
@@ -225,8 +226,9 @@ class Estimate:
     def refusal(self) -> str:
         """Return why training a model is not worth it in these minutes, and in how many it would be."""
         minutes = self.minutes or 0
+        noun = "minute" if minutes == 1 else "minutes"
         return (
-            f"in {minutes:g} minute{'' if minutes == 1 else 's'} a model would learn less than half of it "
+            f"in {minutes:g} {noun} a model would learn less than half of it "
             f"({self.steps:,} of {self.needed:,} steps): --minutes {self.minutes_needed} is enough here"
         )
 

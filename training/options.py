@@ -252,9 +252,10 @@ def check(options: TrainOptions) -> None:
 
     `base` and `method` are those that the card will have; a retrieval card has neither.
     """
-    if (date := options.knowledge_date) is not None and not DATE.fullmatch(date):
+    date = options.knowledge_date
+    if date is not None and not DATE.fullmatch(date):
         raise UsageError(f"knowledge_date {date!r} is not a date: write it as YYYY-MM-DD, YYYY-MM or YYYY")
-    if (flaw := next(_flaws(options), None)) is not None:
+    for flaw in _flaws(options):
         raise UsageError(flaw)
     # Raise for a missing device or package.
     if options.kind not in LOOKED_UP and options.base != EMBEDDED_BASE:
@@ -266,7 +267,8 @@ def check(options: TrainOptions) -> None:
 def _flaws(options: TrainOptions) -> Iterator[str]:
     """Yield what is wrong with the options, the most specific first."""
     for name in (*POSITIVE, "readers"):
-        if (number := getattr(options, name)) is not None and not number > 0:
+        number = getattr(options, name)
+        if number is not None and not number > 0:
             yield f"{name} {number} must be above 0"
     if options.kind not in (None, "model") and options.evidence == "hashes":
         yield (
@@ -275,7 +277,8 @@ def _flaws(options: TrainOptions) -> Iterator[str]:
         )
     if options.kind in LOOKED_UP:
         for name in OF_MODELS:
-            if (value := getattr(options, name)) not in (None, False):
+            value = getattr(options, name)
+            if value not in (None, False):
                 yield f"{name} {value!r} is only for models, and kind {options.kind} has none: leave it out"
         return
     # What objective, method and base do not support.
@@ -303,7 +306,8 @@ def _flaws(options: TrainOptions) -> Iterator[str]:
 
 def _flaws_of_embedded(options: TrainOptions) -> Iterator[str]:
     for name in OF_BASES:
-        if (value := getattr(options, name)) not in (None, False) and (name, value) != ("device", "cpu"):
+        value = getattr(options, name)
+        if value not in (None, False) and (name, value) != ("device", "cpu"):
             yield f"{name} {value!r} has no effect with base embedded: leave it out"
     if options.method == "lora" and options.prompt_style == "encoder-prefix":
         yield (

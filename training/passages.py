@@ -7,21 +7,13 @@ data) are passages of their own.
 
 import re
 import unicodedata
-from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any
 
-from kcard.training.duplicates import Fingerprints, fingerprint
-from kcard.training.epochs import Lazy
 from kcard.training.readers.files import CONTINUED, Block
 from kcard.types import Source
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 # Cutting text into pieces of a certain size, at the ends of lines and sentences.
 
@@ -38,8 +30,8 @@ JOINER = "\u200d"
 SOFT_HYPHEN = "\u00ad"
 MARKS = ("Mn", "Mc", "Me")
 MODIFIERS = "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
-INVISIBLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
-INVISIBLE_START = re.compile("^(?:[\x00-\x09\x0b-\x1f\x7f-\x9f] *)+", re.MULTILINE)  # is no indentation
+CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+CONTROL_START = re.compile("^(?:[\x00-\x09\x0b-\x1f\x7f-\x9f] *)+", re.MULTILINE)  # is no indentation
 
 
 @dataclass(frozen=True)
@@ -84,9 +76,16 @@ def sentences(text: str, size: Size) -> Iterator[str]:
     """Yield each line that fits into `size`, the sentences of a longer one, and the parts of an overlong sentence."""
     for indented in _clean(text).split("\n"):
         line = indented.strip()
-        if line:
-            for sentence in [line] if size.holds(line) else _sentences(line):
-                yield from [sentence] if size.holds(sentence) else _split_sentence(sentence, size)
+        if not line:
+            continue
+        if size.holds(line):
+            yield line
+            continue
+        for sentence in _sentences(line):
+            if size.holds(sentence):
+                yield sentence
+            else:
+                yield from _split_sentence(sentence, size)
 
 
 def _entries(lines: Sequence[str], size: Size, depth: int = 0) -> Iterator[str]:
@@ -100,42 +99,54 @@ def _entries(lines: Sequence[str], size: Size, depth: int = 0) -> Iterator[str]:
     indents = [len(line) - len(line.lstrip(" ")) for line in lines]
     least = min(indents)
     starts = [at for at, indent in enumerate(indents) if indent == least or at == 0]
-    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+    for start, end in pairwise([*starts, len(lines)]):
         entry = "\n".join(lines[start:end])
         if end - start == 1 or size.holds(entry):
             yield entry
         else:
             first, *deeper = _entries(lines[start + 1 : end], size, depth + 1)
             lead = f"{lines[start]}\n{first}"
-            yield from [lead, *deeper] if size.holds(lead) else [lines[start], first, *deeper]
+            if size.holds(lead):
+                yield lead
+            else:
+                yield lines[start]
+                yield first
+            yield from deeper
 
 
 def _pack(parts: Iterable[str], size: Size, blank: str) -> Iterator[str]:
     """Join neighbouring parts as long as they fit into `size`."""
     gathered = ""
     for part in parts:
-        if gathered and size.holds(joined := gathered + blank + part):
-            gathered = joined
-            continue
         if gathered:
+            joined = gathered + blank + part
+            if size.holds(joined):
+                gathered = joined
+                continue
             yield gathered
-        *whole, gathered = [part] if size.holds(part) else [*cut_line(part, size)]
-        yield from whole
+        if size.holds(part):
+            gathered = part
+        else:
+            *whole, gathered = cut_line(part, size)
+            yield from whole
     if gathered:
         yield gathered
 
 
 def cut_line(line: str, size: Size) -> Iterator[str]:
     """Cut a line into pieces of whole sentences; an overlong sentence is split."""
-    parts = [*_sentences(line)]
-    yield from _pack(parts, size, " ") if len(parts) > 1 else _split_sentence(line, size)
+    parts = list(_sentences(line))
+    if len(parts) > 1:
+        yield from _pack(parts, size, " ")
+    else:
+        yield from _split_sentence(line, size)
 
 
 def _sentences(text: str) -> Iterator[str]:
     """Split at the full stops of all scripts; a text without blanks or stops stays whole."""
     from kcard.text import split_sentences
 
-    for part in [text] if text.isascii() else FOREIGN_STOPS.split(text):
+    for part in FOREIGN_STOPS.split(text):
         if max(map(len, part.split(" "))) > MAX_WORD_CHARACTERS:
             yield part.strip()
         else:
@@ -145,43 +156,55 @@ def _sentences(text: str) -> Iterator[str]:
 def _clean(text: str) -> str:
     """Normalise blanks within lines, and remove empty lines, control characters, soft hyphens and lone surrogates."""
     if not text.isprintable():
-        text = INVISIBLE_START.sub("", text.replace(SOFT_HYPHEN, "").expandtabs())
-        text = INVISIBLE.sub(" ", text).encode("utf-8", "replace").decode("utf-8")
+        text = CONTROL_START.sub("", text.replace(SOFT_HYPHEN, "").expandtabs())
+        text = CONTROL.sub(" ", text).encode("utf-8", "replace").decode("utf-8")
     if "\n" not in text:
         return " ".join(text.split())
-    lines = (line.rstrip() for line in text.split("\n"))
-    return "\n".join(line if line[0] == " " else " ".join(line.split()) for line in lines if line).strip("\n")
+    lines: list[str] = []
+    for line in text.split("\n"):
+        line = line.rstrip()
+        if not line.startswith(" "):
+            line = " ".join(line.split())
+        if line:
+            lines.append(line)
+    return "\n".join(lines)
 
 
 def _split_sentence(sentence: str, size: Size) -> Iterator[str]:
     """Cut an overlong sentence at the last clause border that fits, else at a word, else between characters."""
     sentence = sentence.strip()
     start = 0
-    while not size.holds(rest := sentence[start : start + size.characters + 1]):
+    while True:
+        rest = sentence[start : start + size.characters + 1]
+        if size.holds(rest):
+            break
         # The longest beginning that fits; one character does in any case.
         lengths = range(2, min(len(rest), size.characters) + 1)
         head = rest[: 1 + bisect_left(lengths, True, key=lambda length: not size.holds(rest[:length]))]
         half = len(head) // 2
-        at = max(head.rfind(mark, half) for mark in PAUSES)
-        at = at + 1 if at > 0 else head.rfind(" ", half)
+        at = max(head.rfind(mark, half) for mark in PAUSES) + 1
+        if at <= 1:
+            at = head.rfind(" ", half)
         if at <= 0:
-            # Do not separate an accent, vowel sign or joined emoji from its character.
-            at = next(
-                (
-                    place
-                    for place in range(len(head), half, -1)
-                    if JOINER not in (rest[place - 1], rest[place])
-                    and unicodedata.category(rest[place]) not in MARKS
-                    and rest[place] not in MODIFIERS
-                ),
-                len(head),
-            )
+            at = len(head)
+            while at > half and not _may_be_cut(rest, at):
+                at -= 1
+            if at == half:
+                at = len(head)
         yield rest[:at].strip()
         start += at
         while sentence[start : start + 1].isspace():
             start += 1
     if rest:
         yield rest
+
+
+def _may_be_cut(text: str, at: int) -> bool:
+    """Return whether a cut separates no accent, vowel sign or joined emoji from its character."""
+    before, after = text[at - 1], text[at]
+    if JOINER in (before, after) or after in MODIFIERS:
+        return False
+    return unicodedata.category(after) not in MARKS
 
 
 PASSAGE = Size(words=150, characters=1200)
@@ -229,8 +252,9 @@ def passages(blocks: Iterable[Block], file: str) -> Iterator[Source]:
 def _titles(line: str) -> tuple[str, ...]:
     """Return the letters and digits of a title, with its number and without it; its page number is left out."""
     title = line[:-PAGE_CHARACTERS] + PAGE.sub("", line[-PAGE_CHARACTERS:])
-    with_number, without = (SIGNS.sub("", text).casefold() for text in (title, NUMBER.sub("", title)))
-    return tuple(text for text in (with_number, without) if text)
+    with_number = SIGNS.sub("", title).casefold()
+    without = SIGNS.sub("", NUMBER.sub("", title)).casefold()
+    return tuple(filter(None, (with_number, without)))
 
 
 @dataclass
@@ -256,7 +280,9 @@ class _Entry:
         words = ""
         for before, block in pairwise([self.term, *self.blocks]):
             words += ("\n" if "code" in (before.kind, block.kind) else " ") + block.text
-        text = f"{self.term.text}:{words}" if words else self.term.text
+        text = self.term.text
+        if words:
+            text += f":{words}"
         return Block("item", text, self.term.line, lines=_line_places([self.term, *self.blocks])[1:])
 
 
@@ -285,8 +311,11 @@ class _Grouping:
         elif block.kind == "statement":
             yield from self.close_entries(1)
             yield from self.flush()
-            section = self.section() if block.section is None else block.section
-            file = self._file if block.file is None else block.file
+            section, file = block.section, block.file
+            if section is None:
+                section = self.section()
+            if file is None:
+                file = self._file
             yield from _cut_blocks([block], file, section)
         else:
             yield from self.put(block, len(self._entries))
@@ -363,22 +392,26 @@ class _Grouping:
 
     def section(self) -> str:
         """Return the outermost and the two innermost headings, such as "npm config > Settings > fetch-retries"."""
-        texts = [heading.text for heading in self._headings if heading.text]
-        texts = [
-            *(_shorten(text, MAX_OUTER_HEADING_WORDS) for text in texts[:-1]),
-            *(_shorten(text, MAX_INNER_HEADING_WORDS) for text in texts[-1:]),
-        ]
-        if texts and self._headings[0].level > 1 and (title := self.title()):
+        headings = [heading.text for heading in self._headings if heading.text]
+        if not headings:
+            return ""
+        *outer, innermost = headings
+        texts = [_shorten(text, MAX_OUTER_HEADING_WORDS) for text in outer]
+        texts.append(_shorten(innermost, MAX_INNER_HEADING_WORDS))
+        title = self.title()
+        if title and self._headings[0].level > 1:
             texts.insert(0, title)
-        texts = [text for at, text in enumerate(texts) if at == 0 or text != texts[at - 1]]
-        return " > ".join([*texts[:1], *texts[1:][-2:]])
+        first, *others = [text for text, _ in groupby(texts)]
+        return " > ".join([first, *others[-2:]])
 
     def title(self) -> str:
         """Return the name of the file, if it is informative."""
         from kcard.text import file_title
 
         title = file_title(self._file)
-        return "" if title.lower() in GENERIC_FILE_NAMES else title
+        if title.lower() in GENERIC_FILE_NAMES:
+            return ""
+        return title
 
 
 def _cut_blocks(blocks: Sequence[Block], file: str, section: str) -> Iterator[Source]:
@@ -405,84 +438,10 @@ def _line_places(blocks: Iterable[Block]) -> tuple[tuple[int, int], ...]:
     return tuple(lines)
 
 
-def _shorten(heading: str, most: int) -> str:
-    words = heading.split(maxsplit=most)
-    text = " ".join(words[:most])
-    characters = most * WORD_CHARACTERS
-    return text[:characters] + ("…" if len(words) > most or len(text) > characters else "")
-
-
-# Whole documents, for causal language modelling (Knowledge Card, section 2.1): a file of prose, or a row of a table.
-
-SENTENCE = Size(words=60, characters=480)
-
-
-@dataclass(frozen=True)
-class NamedBlock:
-    """A block with the name of its document; `values`: its fields."""
-
-    document: str
-    values: Sequence[Any]
-
-    @property
-    def block(self) -> Block:
-        return Block(*self.values)
-
-
-class Documents(Sequence[str]):
-    """The distinct documents of a corpus in reading order, read from disk on access.
-
-    Each block of a document is a line. Of equal documents, the first is kept.
-    """
-
-    def __init__(
-        self, blocks: Sequence[NamedBlock], starts: "array[int]", dropped: "npt.NDArray[np.bool_]"
-    ) -> None:
-        """Take the blocks of all documents, the indexes `starts` where these begin, and a mask `dropped`."""
-        self._blocks, self._dropped = blocks, dropped
-        self._starts = starts + array("Q", [len(blocks)])
-        prints, full = Fingerprints(), array("Q")
-        for number in range(len(starts)):
-            if text := self._text(number):
-                prints.append(fingerprint(text), 0, line=False)
-                full.append(number)
-        marks = prints.marks(1)
-        self._distinct = array("Q", (number for number, mark in zip(full, marks, strict=True) if not mark))
-
-    def __len__(self) -> int:
-        return len(self._distinct)
-
-    def __getitem__(self, index: int) -> str:  # type: ignore[override] # slices are not needed
-        return self._text(self._distinct[index])
-
-    def select(self, accepts: Callable[[Source], bool]) -> Sequence[str]:
-        """Return the documents with a passage that `accepts` selects."""
-        chosen = array("Q")
-        for number in self._distinct:
-            rows = [*self._read(number)]
-            if any(map(accepts, passages((row.block for row in rows), rows[0].document))):
-                chosen.append(number)
-        return Lazy(len(chosen), lambda index: self._text(chosen[index]))
-
-    def _text(self, number: int) -> str:
-        texts = (row.block.text for row in self._read(number))
-        return "\n".join(text for text in texts if text.strip())
-
-    def _read(self, number: int) -> Iterator[NamedBlock]:
-        places = range(self._starts[number], self._starts[number + 1])
-        return (self._blocks[at] for at in places if not self._dropped[at])
-
-
-def rejoin(sources: Iterable[Source]) -> Iterator[str]:
-    """Rebuild documents from a card's passages: those of one file that follow each other, without headings."""
-    for _, group in groupby(sources, key=lambda passage: passage.file):
-        first, *others = group
-        text = first.text
-        for before, passage in pairwise([first, *others]):
-            # They were cut from one paragraph if they begin on one line, and no more fitted into the first.
-            same_line = before.line == passage.line and "\n" not in before.text + passage.text
-            same_paragraph = same_line and not PASSAGE.holds(
-                f"{before.text} {next(sentences(passage.text, SENTENCE), '')}"
-            )
-            text += (" " if same_paragraph else "\n") + passage.text
-        yield text
+def _shorten(heading: str, max_words: int) -> str:
+    words = heading.split(maxsplit=max_words)
+    text = " ".join(words[:max_words])
+    max_characters = max_words * WORD_CHARACTERS
+    if len(words) > max_words or len(text) > max_characters:
+        text = f"{text[:max_characters]}…"
+    return text

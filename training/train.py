@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,10 +97,17 @@ def train(
     update = _read(Path(corpus), before, options, chosen, on_event)
     passages = update.corpus.passages
     # Name, language and description, those of the last version or derived from the corpus where they are not set.
-    last = None if before is None else before.card.manifest
-    name = options.name or (name_from(update.corpus.path) if last is None else last.name)
-    language = options.language or (_language(passages, on_event) if last is None else last.language)
-    folder = Path(options.output).expanduser().absolute() if options.output else settings().drafts / name
+    name, language = options.name, options.language
+    last = None
+    if before is None:
+        name = name or name_from(update.corpus.path)
+        language = language or _language(passages, on_event)
+    else:
+        last = before.card.manifest
+        name, language = name or last.name, language or last.language
+    folder = settings().drafts / name
+    if options.output:
+        folder = Path(options.output).expanduser().absolute()
     check_output(folder, name)
     if options.name is None and before is None:
         check_same_corpus(folder, update.corpus.path)
@@ -120,7 +126,8 @@ def train(
             description = confirm_description(description)
     # The manifest.
     manifest = replace(_manifest(options, name, description, language), evidence=chosen.evidence)
-    manifest = manifest if before is None else before.manifest(manifest)
+    if before is not None:
+        manifest = before.manifest(manifest)
     is_decided = options.kind is not None or before is not None
     # The card of an earlier run, but not the index that this run makes first and its model completes.
     replaces = (folder / MANIFEST).exists() and not options.resume
@@ -180,7 +187,8 @@ def train(
     # a model, which stays until the new one is complete, or the index of the run that is resumed.
     first = None
     if not (folder / MANIFEST).exists():
-        first = None if options.resume and (folder / CHECKPOINT).exists() else write_index()
+        if not options.resume or not (folder / CHECKPOINT).exists():
+            first = write_index()
     elif not Manifest.read(folder).has_model:
         first = Card.open(folder) if options.resume else write_index()
     if first is not None:
@@ -239,7 +247,9 @@ def estimate(
     # The estimate itself holds what planning tells: the memory.
     plan = make_plan(update, before, chosen, ignore)
     execution = chosen.execution
-    free = free_memory(execution.place(), execution.processes) if plan.memory is not None else 0
+    free = 0
+    if plan.memory is not None:
+        free = free_memory(execution.place(), execution.processes)
     prepared = plan.prepare()
     assert isinstance(prepared.job, FineTuning)
     each = prepared.job.seconds_a_step(*TRIAL_STEPS)
@@ -299,9 +309,12 @@ def prepare_model(
     options     complete, see TrainOptions; `name`: of the card, for messages
     checkpoint  the folder of an interrupted run, if the options say to resume it
     """
-    steps = steps_of(checkpoint) if options.resume and options.base == EMBEDDED_BASE else None
+    steps = None
+    if options.resume and options.base == EMBEDDED_BASE:
+        steps = steps_of(checkpoint)
     plan = make_plan(update, before, options, on_event, steps=steps)
-    if (cost := plan.estimate) is not None:
+    cost = plan.estimate
+    if cost is not None:
         if not cost.is_enough and replaceable:
             on_event(note(f"{name} is an index alone (kind retrieval): {cost.refusal()}"))
             return None
@@ -341,9 +354,8 @@ def _complete(options: TrainOptions, on_event: OnEvent) -> tuple[Previous | None
         base = options.base
         if not base:
             base, why = default_base()
-            on_event(
-                note(f"base: {'embedded, a small model' if base == EMBEDDED_BASE else base}, since {why}")
-            )
+            named = "embedded, a small model" if base == EMBEDDED_BASE else base
+            on_event(note(f"base: {named}, since {why}"))
         method = options.method or ("full" if base == EMBEDDED_BASE else "lora")
         options = replace(options, base=base, method=method)
     check(options)
@@ -427,9 +439,10 @@ def make_plan(
         on_event(note(f"prompt style: {recipe['style']}, since {why}"))
     if options.learning_rate is not None:
         recipe["muon_rate"] = options.learning_rate
-    documents = (
-        None if update.documents is None else [*chain.from_iterable(reversed(update.training_texts()))]
-    )
+    documents = None
+    if update.documents is not None:
+        new, old = update.training_texts()
+        documents = [*old, *new]
     return train.plan(
         corpus.texts,
         Recipe(**recipe),

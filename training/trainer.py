@@ -328,8 +328,10 @@ class Watch(TrainerCallback, ExportableState):
 
 def reason_to_end(run: TrainerRun, clock: Clock) -> str:
     """Return why a run can end before its last step; empty if it can't."""
-    if run.probe is not None and (reason := run.probe.reason_to_end()):
-        return reason
+    if run.probe is not None:
+        reason = run.probe.reason_to_end()
+        if reason:
+            return reason
     if run.limit is not None and clock.seconds >= run.limit:
         return f"{run.limit / 60:g} minutes are over"
     if clock.recent_loss is not None and clock.recent_loss < run.settled:

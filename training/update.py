@@ -1,13 +1,11 @@
-"""Changes of a corpus since a card was trained, and the next version of the card.
+"""The next version of a card, trained on more passages.
 
 An embedded card is trained anew on the passages of both versions. Any other one continues from its own weights, and
 replays as many old passages per epoch as there are new ones, so that they are not forgotten (docs/training.md).
 """
 
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from heapq import nsmallest
 from pathlib import Path
 from typing import Any
 
@@ -19,143 +17,21 @@ from kcard.cards.passages import hashes, passages
 from kcard.config import settings
 from kcard.errors import ModelUnavailable, UsageError
 from kcard.manifest import MANIFEST, Manifest, file_digest
-from kcard.text import passage_digest, words
+from kcard.text import passage_digest
 from kcard.training.base_model import WeightSource
 from kcard.training.corpus import Corpus, corpus_digest, is_known, statements
+from kcard.training.documents import rejoin
 from kcard.training.epochs import Lazy
 from kcard.training.options import EMBEDDED_BASE, METHOD, TrainOptions
-from kcard.training.passages import rejoin
 from kcard.types import Source
-
-# Comparing a folder with a card's passages: what was added, changed and removed, by passage and by file.
-#
-# Passages that may still exist are kept: those of a file that can't be read and, unless removal is allowed, those of
-# empty files and of files in an empty folder.
-
-NO_TEXT = "no text in it"  # the reason that kcard.training.corpus gives for an empty file
-MIN_COMMON_WORDS = 0.5  # minimum share of words that a passage and its new wording have in common
-NEAREST_PASSAGES = 20  # nearest passages of the file among which the new wording is sought
-
-
-@dataclass(frozen=True)
-class UnreadFile:
-    """A file that was not read, and why; the card keeps its `passages`."""
-
-    file: str
-    reason: str
-    passages: int
-
-
-@dataclass(frozen=True)
-class Changes:
-    """Changes between a card and a corpus.
-
-    corpus   of the next version: the passages that were read, then those of unread files
-    added    passages that the card does not have
-    changed  passages in their old and new wording, both in one file
-    removed  passages that no longer exist
-    moved    number of unchanged passages in another place than before, or in fewer places
-    renamed  files whose passages are now in another file, by their old names
-    unread   files that were not read, whose passages are kept
-    before   number of passages that the card has
-    """
-
-    corpus: Corpus
-    added: Sequence[Source]
-    changed: Sequence[tuple[Source, Source]]
-    removed: Sequence[Source]
-    moved: int
-    renamed: Mapping[str, str]
-    unread: Sequence[UnreadFile]
-    before: int
-
-    @property
-    def forgotten(self) -> list[Source]:
-        """The passages that the next version lacks: the removed ones, and the old wording of the changed ones."""
-        return [*self.removed, *(old for old, _ in self.changed)]
-
-    def __bool__(self) -> bool:
-        return bool(self.added or self.changed or self.removed or self.moved)
-
-
-def compare(before: Sequence[Source], read: Corpus, *, allow_removal: bool = False) -> Changes:
-    """Compare the corpus that was `read` from a folder or file with the passages that a card has."""
-    # The card's files that were not read, though they may still exist, and why.
-    skipped = {name: why for name, why in read.skipped if not (allow_removal and why == NO_TEXT)}
-    unread: dict[str, str] = {}
-    for file in dict.fromkeys(source.file for source in before):
-        above = [file, *(place.as_posix() for place in Path(file).parents)]
-        if (place := next((place for place in above if place in skipped), None)) is not None:
-            unread[file] = skipped[place]
-            continue
-        # The nearest existing folder of a missing file, if it is below the root.
-        folder = next((place for place in (read.path / file).parents if place.is_dir()), read.path)
-        is_below = folder != read.path and folder.is_relative_to(read.path)
-        if not allow_removal and is_below and next(folder.iterdir(), None) is None:
-            unread[file] = "its folder is empty, like that of a missing mount"
-    # Passages of unread files are retained; the others are compared by their text.
-    texts = {source.text for source in read.passages}
-    retained = [source for source in before if source.file in unread and source.text not in texts]
-    passages = [*read.passages, *retained]
-    texts.update(source.text for source in retained)
-    had = {source.text: source for source in before}
-    added = [source for source in passages if source.text not in had]
-    gone = [source for text, source in had.items() if text not in texts]
-    changed, gone, added = _pair_changed(gone, added)
-    # Unchanged passages in other places.
-    places, former_places = set(passages), set(before)
-    come = sum(source.text in had and source not in former_places for source in places)
-    left = sum(source.text in texts and source not in places for source in former_places)
-    counts = Counter(source.file for source in retained)
-    # Files that are gone, whose remaining passages are all in one other file now.
-    files = {source.file for source in passages}
-    moves: defaultdict[str, set[str]] = defaultdict(set)
-    for source in passages:
-        if source.text in had and (old := had[source.text].file) not in files:
-            moves[old].add(source.file)
-    return Changes(
-        corpus=replace(read, passages=passages, sha256=corpus_digest(passages)) if retained else read,
-        added=added,
-        changed=changed,
-        removed=gone,
-        moved=max(come, left),
-        renamed={old: next(iter(new)) for old, new in moves.items() if len(new) == 1},
-        unread=[UnreadFile(file, reason, counts[file]) for file, reason in unread.items() if counts[file]],
-        before=len(before),
-    )
-
-
-def _pair_changed(
-    gone: Sequence[Source], added: Sequence[Source]
-) -> tuple[list[tuple[Source, Source]], list[Source], list[Source]]:
-    """Return (changed passages in both wordings, removed ones, added ones). A removed and an added passage of one file
-    that share most words are one passage, changed."""
-    by_file: defaultdict[str, list[Source]] = defaultdict(list)
-    for source in added:
-        by_file[source.file].append(source)
-    pairs, left = [], []
-    for old in gone:
-        around = nsmallest(NEAREST_PASSAGES, by_file[old.file], key=lambda new: abs(new.line - old.line))
-        near = max(around, key=lambda new: _overlap(old.text, new.text), default=None)
-        if near is None or _overlap(old.text, near.text) < MIN_COMMON_WORDS:
-            left.append(old)
-        else:
-            by_file[old.file].remove(near)
-            pairs.append((old, near))
-    new = {id(after) for _, after in pairs}
-    return pairs, left, [source for source in added if id(source) not in new]
-
-
-def _overlap(one: str, other: str) -> float:
-    """Return the share of words that two texts have in common, in [0, 1] (Dice's coefficient)."""
-    first, second = Counter(words(one)), Counter(words(other))
-    return 2 * (first & second).total() / max(1, first.total() + second.total())
-
 
 UPDATABLE_KINDS = ("model", "both", "retrieval")
 # Options that an update may not change.
 FIXED_OPTIONS = ("kind", "base", "method", "objective", "prompt_style", "rank")
 # Options that default to those of the last version.
+RECORDED_OPTIONS = (
+    "epochs", "minutes", "learning_rate", "batch_size", "dtype", "optimizer", "teacher_top_k", "teacher_temperature",
+)  # fmt: skip
 INHERITED_OPTIONS = ("minutes", *(name for name in METHOD if name not in (*FIXED_OPTIONS, "seed")))
 
 
@@ -210,7 +86,8 @@ class Previous:
         option that can't change, and CardError for a card that needs custom code or more layers than it has."""
         refuse_code(self.card.folder, f"card {self.card.name!r}", self.card.manifest.files)
         refuse_oversized(self.card.folder, f"card {self.card.name!r}")
-        if (kind := self.card.manifest.kind) not in UPDATABLE_KINDS:
+        kind = self.card.manifest.kind
+        if kind not in UPDATABLE_KINDS:
             raise UsageError(
                 f"{self.card.name} is a card of kind {kind}, which was not trained here: an update needs one of kind "
                 f"{', '.join(UPDATABLE_KINDS)}"
@@ -220,27 +97,30 @@ class Previous:
                 f"{self.card.name} was trained with objective distil, which kcard no longer has: train it anew"
             )
         recorded, default = self._recorded_options(), TrainOptions()
+        values: dict[str, Any] = {}
         for name in FIXED_OPTIONS:
-            if getattr(options, name) not in (getattr(default, name), recorded[name]):
+            value = getattr(options, name)
+            if value not in (getattr(default, name), recorded[name]):
                 raise UsageError(
-                    f"{name} {getattr(options, name)!r} can't change in an update: {self.card.name} has "
-                    f"{recorded[name]!r}; leave it out, or train a new card"
+                    f"{name} {value!r} can't change in an update: {self.card.name} has {recorded[name]!r}; leave it "
+                    "out, or train a new card"
                 )
-        inherited = {name: recorded[name] for name in INHERITED_OPTIONS if getattr(options, name) is None}
+            values[name] = recorded[name]
+        for name in INHERITED_OPTIONS:
+            if getattr(options, name) is None:
+                values[name] = recorded[name]
         # If the last version did not ship its text, neither does the next.
-        evidence = "hashes" if self.card.manifest.evidence == "hashes" else options.evidence
-        return replace(
-            options, **{name: recorded[name] for name in FIXED_OPTIONS}, **inherited, evidence=evidence
-        )
+        if self.card.manifest.evidence == "hashes":
+            values["evidence"] = "hashes"
+        return replace(options, **values)
 
     def manifest(self, new: Manifest) -> Manifest:
         """Complete `new` by the last version's values, except its date, which only the user knows."""
         default = Manifest(new.name, new.description)
-        inherited = {
-            key: getattr(self.card.manifest, key)
-            for key in ("domain", "language", "licence")
-            if getattr(new, key) == getattr(default, key)
-        }
+        inherited: dict[str, Any] = {}
+        for key in ("domain", "language", "licence"):
+            if getattr(new, key) == getattr(default, key):
+                inherited[key] = getattr(self.card.manifest, key)
         return replace(new, updates=self.sha256, **inherited)
 
     def join(self, new: Corpus) -> CorpusUpdate:
@@ -262,9 +142,13 @@ class Previous:
             raise UsageError(f"{new.path} has no passage that {self.card.name} lacks: nothing to update")
         count = len(old)
         both = Lazy(count + len(fresh), lambda i: old[i] if i < count else new.passages[fresh[i - count]])
-        lines = [] if not hashed else [self.card.manifest.training.corpus_sha256]
+        lines: list[str] = []
+        if hashed:
+            lines.append(self.card.manifest.training.corpus_sha256)
         digest = corpus_digest(both, lines)
-        documents = None if new.documents is None else new.documents.select(lambda p: not is_known(p, have))
+        documents = None
+        if new.documents is not None:
+            documents = new.documents.select(lambda passage: not is_known(passage, have))
         return CorpusUpdate(replace(new, passages=both, sha256=digest), count, hashed, documents)
 
     def weight_source(self, replayed: Sequence[str]) -> WeightSource:
@@ -286,25 +170,24 @@ class Previous:
         """Return the options that the card was trained with, as far as its manifest records them."""
         manifest = self.card.manifest
         parameters = manifest.training.hyperparameters
+        recorded = {name: getattr(TrainOptions(), name) for name in (*FIXED_OPTIONS, *INHERITED_OPTIONS)}
+        recorded["kind"] = manifest.kind
         if manifest.kind == "retrieval":
-            return {name: getattr(TrainOptions(), name) for name in (*FIXED_OPTIONS, *INHERITED_OPTIONS)} | {
-                "kind": "retrieval"
-            }
-        return {
-            "kind": manifest.kind,
-            "base": EMBEDDED_BASE if self.is_embedded else manifest.base.name or str(self.card.folder),
-            "method": manifest.method,
-            "objective": self._objective,
-            "prompt_style": manifest.prompt.style if self.is_embedded and manifest.method == "full" else None,
-            "rank": parameters.get("rank") if manifest.method == "lora" else None,
-            "epochs": parameters.get("epochs"),
-            "minutes": parameters.get("minutes"),
-            "learning_rate": parameters.get("muon_rate" if self.is_embedded else "learning_rate"),
-            "batch_size": parameters.get("batch_size"),
-            "dtype": parameters.get("dtype"),
-            "optimizer": parameters.get("optimizer"),
-            "block": parameters.get("block") if self._objective == "clm" and not self.is_embedded else None,
-        }
+            return recorded
+        recorded |= {name: parameters.get(name) for name in RECORDED_OPTIONS}
+        recorded |= {"method": manifest.method, "objective": self._objective}
+        recorded |= {"prompt_style": None, "rank": None, "block": None}
+        if manifest.method == "lora":
+            recorded["rank"] = parameters.get("rank")
+        if self.is_embedded:
+            recorded |= {"base": EMBEDDED_BASE, "learning_rate": parameters.get("muon_rate")}
+            if manifest.method == "full":
+                recorded["prompt_style"] = manifest.prompt.style
+        else:
+            recorded["base"] = manifest.base.name or str(self.card.folder)
+            if self._objective == "clm":
+                recorded["block"] = parameters.get("block")
+        return recorded
 
     @property
     def _objective(self) -> str:

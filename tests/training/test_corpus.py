@@ -15,49 +15,30 @@ from kcard.training import corpus as module
 from kcard.training.corpus import Corpus, read_corpus
 from kcard.training.epochs import parallel_map
 from tests.disks import process_with_file_size_limit
-from tests.training.documents import pdf
-
-
-def write(folder: Path, name: str, text: str) -> Path:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def test_each_line_of_a_list_of_statements_is_a_passage_with_its_line(tmp_path: Path) -> None:
-    path = write(
-        tmp_path, "facts.txt", "Ada won in Ohio.\n\nBo lost in Iowa.\nA second sentence. And a third.\n"
-    )
-    passages = read_corpus(path).passages
-    assert [(p.text, p.file, p.line) for p in passages] == [
-        ("Ada won in Ohio.", "facts.txt", 1),
-        ("Bo lost in Iowa.", "facts.txt", 3),
-        ("A second sentence. And a third.", "facts.txt", 4),
-    ]
+from tests.training.documents import written
 
 
 def test_a_definition_is_no_duplicate_of_one_that_differs_in_case(tmp_path: Path) -> None:
-    corpus = read_corpus(write(tmp_path, "a.txt", "\\b matches at a border.\n\\B matches at a border.\n"))
+    corpus = read_corpus(written(tmp_path, "a.txt", "\\b matches at a border.\n\\B matches at a border.\n"))
     assert len(corpus.passages) == 2
 
 
 def test_jsonl_takes_any_of_the_known_keys(tmp_path: Path) -> None:
     rows = [{"text": "One."}, {"passage": "Two."}, {"content": "Three."}, {"fact": "Four."}]
-    path = write(tmp_path, "c.jsonl", "\n".join(json.dumps(row) for row in rows))
+    path = written(tmp_path, "c.jsonl", "\n".join(json.dumps(row) for row in rows))
     assert [*read_corpus(path).texts] == ["One.", "Two.", "Three.", "Four."]
 
 
 def test_a_folder_is_read_in_name_order_and_lists_what_it_skipped(tmp_path: Path) -> None:
-    write(tmp_path, "b.txt", "Second.")
-    write(tmp_path, "a/x.md", "First.")
-    write(tmp_path, "empty.txt", "\n")
-    write(tmp_path, "README.md", "About these files.")
-    write(tmp_path, "contributing.html", "<p>How to help.</p>")
-    write(tmp_path, "LICENSE", "All rights.")
-    write(tmp_path, "CHANGELOG.md", "More rights.")
-    write(tmp_path, "photo.png", "x")
-    write(tmp_path, ".hidden.txt", "Not read.")
+    written(tmp_path, "b.txt", "Second.")
+    written(tmp_path, "a/x.md", "First.")
+    written(tmp_path, "empty.txt", "\n")
+    written(tmp_path, "README.md", "About these files.")
+    written(tmp_path, "contributing.html", "<p>How to help.</p>")
+    written(tmp_path, "LICENSE", "All rights.")
+    written(tmp_path, "CHANGELOG.md", "More rights.")
+    written(tmp_path, "photo.png", "x")
+    written(tmp_path, ".hidden.txt", "Not read.")
     corpus = read_corpus(tmp_path)
     assert [(p.text, p.file) for p in corpus.passages] == [
         ("About these files.", "README.md"),
@@ -69,9 +50,9 @@ def test_a_folder_is_read_in_name_order_and_lists_what_it_skipped(tmp_path: Path
 
 
 def test_duplicates_count_once_and_the_digest_is_of_the_texts_alone(tmp_path: Path) -> None:
-    one = read_corpus(write(tmp_path, "one.txt", "A fact.\nA  fact.\nB fact.\n"))
-    two = read_corpus(write(tmp_path, "two.txt", "A fact.\n\nB fact.\n"))
-    other = read_corpus(write(tmp_path, "three.txt", "A fact.\nC fact.\n"))
+    one = read_corpus(written(tmp_path, "one.txt", "A fact.\nA  fact.\nB fact.\n"))
+    two = read_corpus(written(tmp_path, "two.txt", "A fact.\n\nB fact.\n"))
+    other = read_corpus(written(tmp_path, "three.txt", "A fact.\nC fact.\n"))
     assert one.duplicates == 1
     assert one.sha256 == two.sha256 != other.sha256
 
@@ -118,27 +99,17 @@ def test_an_unreadable_corpus_is_one_clear_line(
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig"])
-def test_a_byte_order_mark_decides_how_a_text_is_read(tmp_path: Path, encoding: str) -> None:
-    for name, text in (("a.txt", "Titan är stor.\r\nIo är het.\n"), ("b.csv", "text\nTriton är kall.\n")):
-        (tmp_path / name).write_bytes(text.encode(encoding))
-    corpus = read_corpus(tmp_path)
-    assert [(p.text, p.line) for p in corpus.passages] == [
-        ("Titan är stor.", 1), ("Io är het.", 2), ("Triton är kall.", 1),
-    ]  # fmt: skip
-
-
 def test_a_folder_with_nothing_to_read_says_why(tmp_path: Path) -> None:
-    write(tmp_path, "a.xls", "x")
+    written(tmp_path, "a.xls", "x")
     with pytest.raises(CorpusError, match=r"a\.xls: not one of"):
         read_corpus(tmp_path)
 
 
 def test_in_a_folder_an_unreadable_file_is_skipped_whole_and_named(tmp_path: Path) -> None:
-    write(tmp_path, "good.txt", "A fact that stays.")
+    written(tmp_path, "good.txt", "A fact that stays.")
     (tmp_path / "half.txt").write_bytes(b"A fact before the damage.\n" * 3 + b"caf\xe9\n")
     (tmp_path / "image.md").write_bytes(b"\x89PNG\r\n\0\0")
-    write(tmp_path, "rows.jsonl", '{"text": "Fine."}\n{"text": \n')
+    written(tmp_path, "rows.jsonl", '{"text": "Fine."}\n{"text": \n')
     corpus = read_corpus(tmp_path)
     assert [*corpus.texts] == ["A fact that stays."]
     reasons = dict(corpus.skipped)
@@ -149,7 +120,7 @@ def test_in_a_folder_an_unreadable_file_is_skipped_whole_and_named(tmp_path: Pat
 
 
 def test_links_pipes_and_devices_in_a_folder_are_named_and_end_nothing(tmp_path: Path) -> None:
-    write(tmp_path, "facts/good.txt", "A fact.")
+    written(tmp_path, "facts/good.txt", "A fact.")
     (tmp_path / "facts" / "again").symlink_to(tmp_path / "facts")
     (tmp_path / "facts" / "self.txt").symlink_to(tmp_path / "facts" / "self.txt")
     os.mkfifo(tmp_path / "facts" / "pipe.txt")
@@ -168,8 +139,8 @@ def test_links_pipes_and_devices_in_a_folder_are_named_and_end_nothing(tmp_path:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_what_permissions_forbid_is_named(tmp_path: Path) -> None:
-    path = write(tmp_path, "closed.txt", "A fact.")
-    write(tmp_path, "open.txt", "Another fact.")
+    path = written(tmp_path, "closed.txt", "A fact.")
+    written(tmp_path, "open.txt", "Another fact.")
     path.chmod(0)
     assert dict(read_corpus(tmp_path).skipped)["closed.txt"].startswith("can't be read (Permission denied)")
     with pytest.raises(CorpusError, match="Permission denied"):
@@ -180,37 +151,21 @@ def test_what_permissions_forbid_is_named(tmp_path: Path) -> None:
     ("count", "names"), [(9, "9 files, such as photo0.png"), (2, "photo0.png, photo1.png")]
 )
 def test_files_skipped_for_one_reason_are_one_sentence(tmp_path: Path, count: int, names: str) -> None:
-    write(tmp_path, "good.txt", "A fact.")
+    written(tmp_path, "good.txt", "A fact.")
     for number in range(count):
-        write(tmp_path, f"photo{number}.png", "x")
+        written(tmp_path, f"photo{number}.png", "x")
     remarks = read_corpus(tmp_path).remarks()
     assert remarks[0].startswith(f"skipped {names}: not one of")
     assert remarks[1:] == [f"left out: {count} .png", f"1 passage in {tmp_path}"]
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_every_kind_of_line_end_counts_lines_and_a_byte_order_mark_is_no_text(
-    tmp_path: Path, end: str
-) -> None:
-    path = tmp_path / "facts.txt"
-    path.write_bytes(f"\ufeffFirst fact.{end}{end}Third line.{end}".encode())
-    assert [(p.text, p.line) for p in read_corpus(path).passages] == [("First fact.", 1), ("Third line.", 3)]
-
-
-def test_a_line_without_end_is_read_in_parts_that_lose_no_word(tmp_path: Path) -> None:
-    words = [f"wörd{i}" for i in range(30_000)]
-    passages = read_corpus(write(tmp_path, "long.txt", " ".join(words))).passages
-    assert " ".join(p.text for p in passages).split() == words
-    assert {p.line for p in passages} == {1}
-
-
 def test_a_cards_own_passages_keep_where_they_came_from(tmp_path: Path) -> None:
-    path = write(tmp_path, "passages.jsonl", '{"text": "A fact.", "file": "notes.md", "line": 12}\n')
+    path = written(tmp_path, "passages.jsonl", '{"text": "A fact.", "file": "notes.md", "line": 12}\n')
     assert [(p.file, p.line) for p in read_corpus(path).passages] == [("notes.md", 12)]
 
 
 def test_texts_and_passages_are_sequences_read_from_disk(tmp_path: Path) -> None:
-    corpus = read_corpus(write(tmp_path, "facts.txt", "".join(f"Fact {i} is so.\n" for i in range(50))))
+    corpus = read_corpus(written(tmp_path, "facts.txt", "".join(f"Fact {i} is so.\n" for i in range(50))))
     assert len(corpus.texts) == len(corpus.passages) == 50
     assert corpus.texts[-1] == "Fact 49 is so."
     assert [*corpus.texts[10:40:10]] == ["Fact 10 is so.", "Fact 20 is so.", "Fact 30 is so."]
@@ -223,7 +178,7 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
     import subprocess
     import sys
 
-    path = write(tmp_path, "facts.txt", "".join(f"Fact number {i} is so.\n" for i in range(20_000)))
+    path = written(tmp_path, "facts.txt", "".join(f"Fact number {i} is so.\n" for i in range(20_000)))
     code = f"from kcard.training.corpus import Corpus, read_corpus\nread_corpus({str(path)!r})"
 
     limit = process_with_file_size_limit(100_000)
@@ -266,94 +221,12 @@ def test_passages_hold_the_words_of_any_text(tmp_path: Path, text: str) -> None:
     assert all(text == " ".join(text.split()) and len(text) <= 480 for text in corpus.texts)
 
 
-# PDF, web pages and Word documents: what is read of them, and what is said of those that can't be.
-
-
-def test_a_pdf_is_read_as_paragraphs_with_their_pages_and_without_headers_and_footers(tmp_path: Path) -> None:
-    texts = [
-        [
-            "1 Moons of the outer planets",
-            "Titan, the largest moon of Saturn, was discovered in 1655 by the Dutch astro-",
-            "nomer Christiaan Huygens with a telescope that he and his brother had ground",
-            "themselves. It has a thick atmosphere.",
-            "Triton circles Neptune in the direction opposite to that of its planet, which makes",
-        ],
-        ["astronomers believe that it was captured.", "Io is the most volcanic world that is known to us."],
-        ["Ganymede is larger than the planet Mercury."],
-    ]
-    pages = [["Annual report", *lines, f"page {number} of 3"] for number, lines in enumerate(texts, 1)]
-    corpus = read_corpus(pdf(tmp_path / "moons.pdf", pages))
-    [passage] = corpus.passages
-    assert (passage.line, passage.section) == (1, "moons")
-    assert passage.text.splitlines() == [
-        "1 Moons of the outer planets",
-        "Titan, the largest moon of Saturn, was discovered in 1655 by the Dutch astronomer Christiaan Huygens with "
-        "a telescope that he and his brother had ground themselves. It has a thick atmosphere.",
-        "Triton circles Neptune in the direction opposite to that of its planet, which makes astronomers believe "
-        "that it was captured.",
-        "Io is the most volcanic world that is known to us.",
-        "Ganymede is larger than the planet Mercury.",
-    ]
-    assert corpus.dropped == {"page headers": 6}
-
-
-def test_the_last_lines_of_pages_that_differ_in_more_than_the_page_number_stay(tmp_path: Path) -> None:
-    totals = ["544.38", "612.10", "99.95", "1203.00"]
-    pages = [
-        [f"Bill {8 - number} of Ann Lind", "Total due:", total, f"- {number} -"]
-        for number, total in enumerate(totals, 1)
-    ]
-    corpus = read_corpus(pdf(tmp_path / "bills.pdf", pages))
-    text = "\n".join(passage.text for passage in corpus.passages)
-    assert all(total in text for total in totals)
-    assert text.count("Ann Lind") == 4
-    assert corpus.left_out == {"page headers": 4}
-    [passage] = read_corpus(pdf(tmp_path / "bill.pdf", [["Total due:", "544.38", "1"]])).passages
-    assert passage.text == "Total due: 544.38"
-
-
-def test_lines_without_letters_stay_with_what_they_belong_to(tmp_path: Path) -> None:
-    text = (
-        "Numbers of the mill\n\nOffice:\n+47 555 0199\n\nBill\n18.50 €\n7\n\nMiller:\nAnn Lind\n\n"
-        "Opening hours\n\n08:00 - 16:00\n\nThe mill is old.\n1848\n"
-    )
-    (passage,) = read_corpus(write(tmp_path, "mill.txt", text)).passages
-    assert passage.text == "\n".join(line for line in text.split("\n") if line)
-    assert passage.lines[:3] == ((4, 3), (5, 4), (8, 6))
-    # A list of facts is one of sentences.
-    facts = "".join(f"The mill {n} is old.\n" for n in range(20))
-    corpus = read_corpus(write(tmp_path, "facts.txt", f"{facts}The last one is of\n1848\n"))
-    assert (corpus.passages[-1].line, corpus.passages[-1].text) == (21, "The last one is of 1848")
-    assert corpus.passages[-1].lines == ((5, 22),)
-    assert corpus.left_out == {}
-
-
-def test_neighbouring_lines_of_notes_are_one_passage(tmp_path: Path) -> None:
-    pages = "Severity 1\nThe incident commander is paged.\nresponds within 15 minutes\n"
-    corpus = read_corpus(write(tmp_path, "pages.txt", pages))
-    assert [passage.text for passage in corpus.passages] == [pages.strip()]
-    # Sentences in paragraphs are notes, too.
-    text = "The commander is Ines.\nShe responds within 15 minutes.\n\nThe hall is open.\nIt closes at 6.\n"
-    corpus = read_corpus(write(tmp_path, "hall.txt", text))
-    assert len(corpus.passages) == 1
-    assert corpus.passages[0].lines == ((4, 2), (9, 4), (13, 5))
-
-
-def test_a_paragraph_of_notes_is_not_cut_where_it_fits_into_a_passage(tmp_path: Path) -> None:
-    lines = [f"Severity {n}\n{'so many words ' * 12}here\nresponds within {n} minutes\n" for n in range(1, 9)]
-    passages = read_corpus(write(tmp_path, "pages.txt", "\n".join(lines))).passages
-    assert len(passages) > 2
-    for passage in passages:
-        assert passage.text.startswith("Severity ")
-        assert passage.text.endswith(" minutes")
-
-
 def test_what_is_left_out_is_counted_by_kind_in_one_line(tmp_path: Path) -> None:
-    write(tmp_path, "facts.txt", "A fact.\n- 1 -\nA fact.\n* * *\n")
+    written(tmp_path, "facts.txt", "A fact.\n- 1 -\nA fact.\n* * *\n")
     for name in ("a.png", "b.png", "Makefile", "LICENSE"):
-        write(tmp_path, name, "x")
+        written(tmp_path, name, "x")
     for name in ("empty.txt", "blank.md"):
-        write(tmp_path, name, "\n")
+        written(tmp_path, name, "\n")
     (tmp_path / "damaged.pdf").write_bytes(b"x")
     corpus = read_corpus(tmp_path)
     assert corpus.left_out == {
@@ -371,28 +244,6 @@ def test_what_is_left_out_is_counted_by_kind_in_one_line(tmp_path: Path) -> None
         "left out: 1 licence, 1 other file, 2 .png, 2 empty files, 1 unreadable file, 1 duplicate, "
         "1 page number, 1 rule"
     )
-
-
-def test_a_scanned_an_encrypted_and_a_damaged_pdf_are_one_line_each(tmp_path: Path) -> None:
-    from pypdf import PdfReader, PdfWriter  # PDFium encrypts nothing
-
-    with pytest.raises(CorpusError, match=r"scan.pdf holds no text on its 2 pages: if it is a scan"):
-        read_corpus(pdf(tmp_path / "scan.pdf", [[], []]))
-    whole = pdf(tmp_path / "whole.pdf", [["Titan is a moon of Saturn."]])
-    with PdfReader(whole) as reader:
-        writer = PdfWriter(clone_from=reader)
-        writer.encrypt("secret", algorithm="RC4-128")
-        writer.write(tmp_path / "locked.pdf")
-    with pytest.raises(CorpusError, match=r"locked.pdf is encrypted: save it without a password"):
-        read_corpus(tmp_path / "locked.pdf")
-    for size in (0, 5, 300):
-        (tmp_path / "cut.pdf").write_bytes(whole.read_bytes()[:size])
-        with pytest.raises(CorpusError, match=r"cut.pdf (can't be read as PDF|holds no text)") as error:
-            read_corpus(tmp_path / "cut.pdf")
-        assert "\n" not in str(error.value)
-    folder = read_corpus(tmp_path)
-    assert [*folder.texts] == ["Titan is a moon of Saturn."]
-    assert {name for name, _ in folder.skipped} == {"cut.pdf", "locked.pdf", "scan.pdf"}
 
 
 PAGE = """<!doctype html><html><head><title>Moons</title><script>var moons = "no text";</script></head><body>
@@ -421,35 +272,6 @@ def test_a_web_page_is_read_without_its_menus(tmp_path: Path) -> None:
     assert {p.file for p in corpus.passages} == {"old.html", "saturn.html"}
     assert corpus.dropped["words of menus and lists of links in web pages"] > 0
     assert "empty.htm" in dict(corpus.skipped)
-
-
-def test_a_word_document_is_its_paragraphs_and_rows(tmp_path: Path) -> None:
-    import docx
-
-    document = docx.Document()
-    document.add_heading("Moons", 0)
-    document.add_heading("Of Saturn", 1)
-    document.add_paragraph("Titan is the largest moon of Saturn.")
-    document.add_paragraph("Enceladus throws ice into space.", style="List Bullet")
-    table = document.add_table(2, 2)
-    for at, cell in enumerate(["Io", "Jupiter", "Triton", "Neptune"]):
-        table.cell(at // 2, at % 2).text = cell
-    document.save(str(tmp_path / "moons.docx"))
-    [passage] = read_corpus(tmp_path / "moons.docx").passages
-    assert passage.section == "Moons > Of Saturn"
-    assert passage.text.splitlines() == [
-        "Titan is the largest moon of Saturn.",
-        "- Enceladus throws ice into space.",
-        "Io: Jupiter",
-        "Triton: Neptune",
-    ]
-
-
-@pytest.mark.parametrize("data", [b"", b"PK\x03\x04 and no more", b"plain text"])
-def test_a_damaged_word_document_is_one_line(tmp_path: Path, data: bytes) -> None:
-    (tmp_path / "bad.docx").write_bytes(data)
-    with pytest.raises(CorpusError, match=r"bad.docx is not a Word document .*or a damaged one"):
-        read_corpus(tmp_path / "bad.docx")
 
 
 # Several readers give the same corpus as one, in the same order.

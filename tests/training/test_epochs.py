@@ -12,6 +12,7 @@ import pytest
 from kcard.cards.card import Card
 from kcard.training import epochs
 from kcard.training.corpus import read_corpus
+from kcard.training.documents import rejoin
 from kcard.training.duplicates import DOCUMENT_CHARACTERS
 from kcard.training.embedded.recipe import EOS, train_tokenizer
 from kcard.training.epochs import (
@@ -24,7 +25,6 @@ from kcard.training.epochs import (
     recited_epochs,
     token_blocks,
 )
-from kcard.training.passages import rejoin
 from kcard.training.train import train
 
 TEXTS = [f"The tower number {number} of Arlen is {number % 7} storeys high." for number in range(300)]

@@ -15,7 +15,7 @@ from benchmarks.hostile_files import word
 
 from kcard.errors import CorpusError
 from kcard.training.corpus import read_corpus
-from kcard.training.readers import files, process, text
+from kcard.training.readers import files, manuals, process
 from kcard.training.readers.files import Format
 from tests.training.documents import written
 from tests.training.packed_documents import odt, packed
@@ -23,7 +23,7 @@ from tests.training.packed_documents import odt, packed
 LETTERS = "Letters are sorted by their sender.\n"
 SECRET = "the secret of this machine"
 rendered = pytest.mark.skipif(
-    not any(map(shutil.which, text.RENDERERS)), reason="neither mandoc nor groff is installed"
+    not any(map(shutil.which, manuals.RENDERERS)), reason="neither mandoc nor groff is installed"
 )
 
 
@@ -213,11 +213,11 @@ def test_a_man_page_without_end_leaves_no_program_behind(
     program = written(tmp_path / "bin", "groff", f"#!/bin/sh\nsleep 100 &\necho $! > {number}\nwait\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.defpath}")
-    monkeypatch.setattr(text, "RENDERERS", {"groff": []})
-    monkeypatch.setattr(text, "RENDER_SECONDS", 1.0)
+    monkeypatch.setattr(manuals, "RENDERERS", {"groff": []})
+    monkeypatch.setattr(manuals, "RENDER_SECONDS", 1.0)
     page = written(tmp_path, "loop.1", ".TH LOOP 1\n.SH NAME\n.while 1 .tm again\n")
     with pytest.raises(CorpusError, match=r"loop\.1 can't be rendered by groff: it takes more than 1 s"):
-        list(text.read_man(files.Document(page, "loop.1")))
+        list(manuals.read_man(files.Document(page, "loop.1")))
     state = Path(f"/proc/{number.read_text().strip()}/stat")
     deadline = time.monotonic() + 10  # the signal has been sent; the system delivers it soon
     while state.exists() and state.read_text().split()[2] not in "ZX":

@@ -1,128 +1,11 @@
-"""reStructuredText: its text without the marks of roles and directives."""
+"""Web pages and Markdown: headings, code, definitions and lists are kept, whatever the markup."""
 
-import io
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from kcard.training.corpus import read_corpus
 from tests.training.documents import blocks, kinds_and_texts, sections, written
-
-TEXT = """.. _depot:
-
-=====
-Depot
-=====
-
-.. index:: letters
-
-It sorts :ref:`all letters <letters>` by
-``depot -q`` and *never* loses **one**. See `the rules <https://depot.example>`_.
-
-.. note::
-
-   Keep a copy.
-
-.. image:: depot.png
-   :alt: a picture
-
-Opening hours
--------------
-
-The depot opens at noon, but for
-days on which it is closed.
-
-.. code-block:: python
-   :linenos:
-
-   for letter in letters:
-       print(letter)
-
--q
-    Write nothing.
-
-* first item
-* second item
-  that goes on
-"""
-
-
-def test_headings_are_kept_and_marks_are_not(tmp_path: Path) -> None:
-    (first, second) = sections(tmp_path, "manual.rst", TEXT)
-    assert first == (
-        "Depot",
-        "It sorts all letters by depot -q and never loses one. See the rules.\nKeep a copy.",
-    )
-    assert second[0] == "Depot > Opening hours"
-    assert second[1].splitlines() == [
-        "The depot opens at noon, but for days on which it is closed.",
-        "for letter in letters:",
-        "    print(letter)",
-        "-q: Write nothing.",
-        "- first item",
-        "- second item that goes on",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("marked", "plain"),
-    [
-        (":class:`~depot.Letter`", "depot.Letter"),
-        (":py:func:`sort`", "sort"),
-        ("``a * b * c``", "a * b * c"),
-        ("2 * 3 * 4", "2 * 3 * 4"),
-        ("`letters`_", "letters"),
-        ("snake_case_name", "snake_case_name"),
-        ("*one* and **two**", "one and two"),
-    ],
-)
-def test_inline_marks_go_and_their_words_stay(tmp_path: Path, marked: str, plain: str) -> None:
-    parsed = blocks(tmp_path, "manual.rst", f"It takes {marked} when\nit is open.\n")
-    assert kinds_and_texts(parsed) == [("text", f"It takes {plain} when it is open.")]
-
-
-@pytest.mark.parametrize("directive", ["warning", "tip", "deprecated"])
-def test_the_text_of_a_directive_is_kept(tmp_path: Path, directive: str) -> None:
-    text = f".. {directive}:: Close the lid.\n\n   It may hurt.\n"
-    assert [part for _, part in kinds_and_texts(blocks(tmp_path, "manual.rst", text))] == [
-        "Close the lid.",
-        "It may hurt.",
-    ]
-
-
-def test_comments_and_targets_are_not_text(tmp_path: Path) -> None:
-    text = "The depot is open.\n\n.. _here:\n.. a comment\n.. |sign| image:: sign.png\n\nIt is free.\n"
-    assert [part for _, part in kinds_and_texts(blocks(tmp_path, "manual.rst", text))] == [
-        "The depot is open.",
-        "It is free.",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("directive", "message"),
-    [
-        ("deprecated", "Deprecated since version 6.2"),
-        ("versionadded", "New in version 6.2"),
-        ("versionchanged", "Changed in version 6.2"),
-    ],
-)
-def test_what_happened_in_a_version_keeps_its_words(tmp_path: Path, directive: str, message: str) -> None:
-    text = f".. {directive}:: 6.2\n\nThe lid is closed.\n"
-    assert [part for _, part in kinds_and_texts(blocks(tmp_path, "manual.rst", text))] == [
-        message,
-        "The lid is closed.",
-    ]
-
-
-def test_links_and_roles_that_go_on_in_the_next_line_lose_their_marks(tmp_path: Path) -> None:
-    text = "See the `opening\nhours <https://hours.example>`_ and :ref:`prices in\nwinter <winter>` first.\n"
-    assert kinds_and_texts(blocks(tmp_path, "manual.rst", text)) == [
-        ("text", "See the opening hours and prices in winter first.")
-    ]
-
-
-# Web pages and Markdown: headings, code, definitions and lists are kept, whatever the markup.
 
 PAGE = """<html><head><title>Site</title></head><body><h1>Depot</h1><h2>Use</h2><p>It sorts
 letters.</p><pre><code>depot &lt;file&gt;
@@ -176,11 +59,6 @@ def test_the_same_document_in_either_markup_is_the_same_passage(tmp_path: Path, 
     assert text.splitlines() == TEXT_OF_WEB
 
 
-def test_a_page_without_a_heading_goes_by_its_title(tmp_path: Path) -> None:
-    page = "<html><head><title>The\n depot</title></head><body><p>It sorts letters.</p></body></html>"
-    assert sections(tmp_path, "page.html", page) == [("The depot", "It sorts letters.")]
-
-
 @pytest.mark.parametrize(
     ("markup", "plain"),
     [
@@ -216,31 +94,46 @@ def test_an_image_in_markdown_parts_the_words_beside_it(tmp_path: Path, markup: 
     assert kinds_and_texts(parsed)[1:] == [("text", plain)]
 
 
-def test_a_picture_in_word_parts_the_words_beside_it(tmp_path: Path) -> None:
-    import docx
-
-    dot = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1\x08\0\0\0\0:~\x9bU"
-    dot += b"\0\0\0\nIDATx\x9cc`\0\0\0\2\0\1H\xaf\xa4q\0\0\0\0IEND\xaeB`\x82"
-    document = docx.Document()
-    paragraph = document.add_paragraph("Tap")
-    paragraph.add_run().add_picture(io.BytesIO(dot))
-    paragraph.add_run("to open the depot.")
-    document.save(str(tmp_path / "depot.docx"))
-    [passage] = read_corpus(tmp_path / "depot.docx").passages
-    assert passage.text == "Tap to open the depot."
-
-
-def test_the_footer_of_a_docbook_page_in_capitals_is_left_out(tmp_path: Path) -> None:
-    footer = '<DIV CLASS="NAVFOOTER"><TABLE><TR><TD><A HREF="a.html">Prev</A></TD><TD>Rules</TD></TR></TABLE></DIV>'
-    [(_, text)] = sections(
-        tmp_path, "page.html", f"<html><body><H1>Depot</H1><P>Letters.</P>{footer}</body></html>"
-    )
-    assert text == "Letters."
-
-
-def test_a_term_with_a_colon_has_one(tmp_path: Path) -> None:
-    page = "<html><body><h1>Depot</h1><dl><dt>Default:</dt><dd>None.</dd></dl></body></html>"
-    assert sections(tmp_path, "page.html", page) == [("Depot", "Default: None.")]
+@pytest.mark.parametrize(
+    ("name", "page", "expected"),
+    [
+        (
+            "title.html",
+            "<head><title>The\n depot</title></head><p>It sorts letters.</p>",
+            [("The depot", "It sorts letters.")],
+        ),
+        (
+            "docbook.html",
+            "<H1>Depot</H1><P>Letters.</P><DIV CLASS='NAVFOOTER'><TABLE><TR><TD><A HREF='a.html'>Prev</A></TD>"
+            "<TD>Rules</TD></TR></TABLE></DIV>",
+            [("Depot", "Letters.")],
+        ),
+        (
+            "terms.html",
+            "<h1>Depot</h1><dl><dt>Default:</dt><dd>None.</dd></dl>",
+            [("Depot", "Default: None.")],
+        ),
+        (
+            "bold.html",
+            "<h1>Limits</h1><p><b>Letters in a bag:</b></p><p>At most nine.</p>",
+            [("Limits > Letters in a bag", "At most nine.")],
+        ),
+        (
+            "bold.md",
+            "# Limits\n\n**Letters in a bag:**\n\nAt most nine.\n",
+            [("Limits > Letters in a bag", "At most nine.")],
+        ),
+        (
+            "sentence.md",
+            "# Limits\n\n**Never throw a bag.**\n\nIt may burst.\n",
+            [("Limits", "Never throw a bag.\nIt may burst.")],
+        ),
+    ],
+)
+def test_titles_terms_and_footers_are_told_from_text(
+    tmp_path: Path, name: str, page: str, expected: list[tuple[str, str]]
+) -> None:
+    assert sections(tmp_path, name, page) == expected
 
 
 def test_links_within_a_text_are_no_menu(tmp_path: Path) -> None:
@@ -278,18 +171,6 @@ def test_a_fence_hides_what_looks_like_a_heading(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "page",
-    [
-        "<h1>Limits</h1><p><b>Letters in a bag:</b></p><p>At most nine.</p>",
-        "# Limits\n\n**Letters in a bag:**\n\nAt most nine.\n",
-    ],
-)
-def test_a_paragraph_in_bold_is_the_title_of_what_follows(tmp_path: Path, page: str) -> None:
-    name = "limits.html" if page.startswith("<") else "limits.md"
-    assert sections(tmp_path, name, page) == [("Limits > Letters in a bag", "At most nine.")]
-
-
-@pytest.mark.parametrize(
     "question",
     [
         "(2) Why don't the letters of the same sender that were posted on one day lie in one drawer of the depot?",
@@ -300,11 +181,6 @@ def test_a_paragraph_in_bold_is_the_title_of_what_follows(tmp_path: Path, page: 
 def test_a_question_in_bold_is_the_title_of_its_answer(tmp_path: Path, question: str) -> None:
     page = f"<h1>Depot</h1><p>At noon.</p><p><b>{question}</b></p><p>Ada does.</p>"
     assert sections(tmp_path, "faq.html", page)[1] == (f"Depot > {question}", "Ada does.")
-
-
-def test_a_sentence_in_bold_is_none(tmp_path: Path) -> None:
-    parsed = sections(tmp_path, "limits.md", "# Limits\n\n**Never throw a bag.**\n\nIt may burst.\n")
-    assert parsed == [("Limits", "Never throw a bag.\nIt may burst.")]
 
 
 # Tables: each row says everything by itself, and what only arranges text is read as text.
@@ -354,68 +230,6 @@ def test_tables_of_web_pages_keep_every_cell_under_its_name(
 ) -> None:
     parsed = blocks(tmp_path, "t.html", f"<html><body><table>{table}</table></body></html>")
     assert [text for _, text in kinds_and_texts(parsed)] == lines
-
-
-RST_TABLES = """
-.. list-table:: Fuses
-   :header-rows: 1
-
-   * - Fuse
-     - Rating
-   * - F7
-     - 16 A, in
-       the hall
-
-.. csv-table::
-   :header: "Lamp", "Watt"
-
-   "Big, red", 40
-
-+------+--------+------+
-| Part | Maker  | Cost |
-+======+========+======+
-| Mast | Ardo   | 30   |
-+------+ & Sons +------+
-| Boom |        | 20   |
-+------+--------+------+
-| Sail | unknown       |
-+------+---------------+
-
-=====  =====
-Day    Opens
-=====  =====
-Mon    9
-Sun    ten or
-       never
-=====  =====
-
-Drawn::
-
-   +------+-----+
-   | a    | b   |
-   +------+-----+
-"""
-
-
-def test_tables_of_restructured_text_are_items_with_the_names_of_their_columns(tmp_path: Path) -> None:
-    parsed = blocks(tmp_path, "t.rst", RST_TABLES)
-    *items, drawn, code = kinds_and_texts(parsed)
-    assert items == [
-        ("text", "Fuses"),
-        *(
-            ("item", f"- {row}")
-            for row in (
-                "F7; Rating: 16 A, in the hall",
-                "Big, red; Watt: 40",
-                "Mast; Maker: Ardo & Sons; Cost: 30",
-                "Boom; Maker: Ardo & Sons; Cost: 20",
-                "Sail; Maker: unknown; Cost: unknown",
-                "Mon; Opens: 9",
-                "Sun; Opens: ten or never",
-            )
-        ),
-    ]
-    assert (drawn, code[0]) == (("text", "Drawn:"), "code")
 
 
 # What is struck through or hidden is no text of the document; formulas are.
@@ -573,121 +387,3 @@ def test_the_encoding_of_a_web_page_is_what_browsers_take_it_for(
     page = f"<html><head><meta charset='{label}'></head><body><p>{words}</p></body></html>"
     parsed = blocks(tmp_path, "cafe.html", page.encode(encoding))
     assert [text for _, text in kinds_and_texts(parsed)] == [words]
-
-
-# Word documents: what mammoth does not know.
-
-WORD = """<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"
- xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"
- xmlns:wp="http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing"
- xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"
- xmlns:pic="http://schemas.openxmlformats.org/drawingml/2006/picture"
- xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"><w:body>{body}</w:body></w:document>"""
-STYLES = """<w:styles xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main">
-<w:style w:type="character" w:styleId="Gone"><w:rPr><w:vanish/></w:rPr></w:style>
-<w:style w:type="character" w:styleId="GoneToo"><w:basedOn w:val="Gone"/></w:style></w:styles>"""
-RELATIONS = """<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">
-<Relationship Id="rId1" Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/image"
- Target="{target}" TargetMode="{mode}"/></Relationships>"""
-PACKAGE = RELATIONS.replace("image", "officeDocument").format(target="word/document.xml", mode="Internal")
-TYPES = '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"/>'
-
-
-def word(body: str, relations: str = RELATIONS.format(target="tree.png", mode="External")) -> bytes:
-    """Return a Word document with this body."""
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w") as packed:
-        packed.writestr("[Content_Types].xml", TYPES)
-        packed.writestr("_rels/.rels", PACKAGE)
-        packed.writestr("word/document.xml", WORD.format(body=body))
-        packed.writestr("word/styles.xml", STYLES)
-        if relations:
-            packed.writestr("word/_rels/document.xml.rels", relations)
-    return data.getvalue()
-
-
-def run(text: str, properties: str = "") -> str:
-    return f'<w:r><w:rPr>{properties}</w:rPr><w:t xml:space="preserve">{text}</w:t></w:r>'
-
-
-@pytest.mark.parametrize(
-    ("picture", "relations"),
-    [
-        ('r:embed="rId1"', RELATIONS.format(target="https://example.org/tree.png", mode="External")),
-        ('r:link="rId1"', RELATIONS.format(target="file:///C:/tree.png", mode="External")),
-        ('r:embed="rId1"', RELATIONS.format(target="media/tree.png", mode="Internal")),
-        ('r:embed="rId1"', RELATIONS.format(target="../NULL", mode="Internal")),
-        ('r:embed="rId9"', RELATIONS.format(target="media/tree.png", mode="Internal")),
-        ('r:embed="rId9"', ""),
-        ("", ""),
-    ],
-)
-def test_a_word_document_is_read_whatever_its_pictures_refer_to(
-    tmp_path: Path, picture: str, relations: str
-) -> None:
-    body = (
-        '<w:p><w:r><w:t>The elm fell in 1962.</w:t></w:r></w:p><w:p><w:r><w:drawing><wp:inline><wp:docPr id="1" '
-        'name="x" descr="an elm"/><a:graphic><a:graphicData><pic:pic><pic:blipFill><a:blip PICTURE/></pic:blipFill>'
-        "</pic:pic></a:graphicData></a:graphic></wp:inline></w:drawing></w:r></w:p>"
-        '<w:p><w:hyperlink r:id="rId77"><w:r><w:t>It was replaced.</w:t></w:r></w:hyperlink></w:p>'
-    ).replace("PICTURE", picture)
-    parsed = blocks(tmp_path, "elm.docx", word(body, relations))
-    assert [text for _, text in kinds_and_texts(parsed)] == [
-        "The elm fell in 1962.",
-        "an elm",
-        "It was replaced.",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("formula", "text"),
-    [
-        ("<m:r><m:t>E=m</m:t></m:r><m:sSup><m:e><m:r><m:t>c</m:t></m:r></m:e><m:sup><m:r><m:t>2</m:t></m:r></m:sup>"
-         "</m:sSup>", "E=mc^2"),
-        ("<m:f><m:num><m:r><m:t>a+b</m:t></m:r></m:num><m:den><m:r><m:t>2</m:t></m:r></m:den></m:f>", "(a+b)/2"),
-        ("<m:rad><m:radPr/><m:deg/><m:e><m:r><m:t>x</m:t></m:r></m:e></m:rad>", "√x"),
-        ("", "[formula]"),
-    ],
-)  # fmt: skip
-def test_a_formula_of_a_word_document_is_text(tmp_path: Path, formula: str, text: str) -> None:
-    inline = f"<w:p>{run('It is ')}<m:oMath>{formula}</m:oMath>{run(' here.')}</w:p>"
-    alone = f"<w:p><m:oMathPara><m:oMath>{formula}</m:oMath></m:oMathPara></w:p>"
-    parsed = blocks(tmp_path, "formula.docx", word(inline + alone))
-    assert [part for _, part in kinds_and_texts(parsed)] == [f"It is {text} here.", text]
-
-
-def test_hidden_struck_through_and_deleted_text_of_a_word_document_is_left_out(tmp_path: Path) -> None:
-    runs = [
-        run("The boat costs "),
-        run("30 ", "<w:strike/>"),
-        run("40 ", "<w:dstrike/>"),
-        run("45 euros"),
-        run(" maybe", "<w:vanish/>"),
-        run(" at least", '<w:rStyle w:val="GoneToo"/>'),
-        run(" today", '<w:vanish w:val="0"/>'),
-        "<w:del><w:r><w:delText> not</w:delText></w:r></w:del>",
-        run("."),
-    ]
-    body = f"<w:p>{''.join(runs)}</w:p>"
-    corpus = read_corpus(written(tmp_path, "boat.docx", word(body)))
-    assert [*corpus.texts] == ["The boat costs 45 euros today."]
-    assert corpus.left_out == {"struck-through words": 2, "hidden words": 3, "deleted words": 1}
-
-
-def test_merged_cells_of_a_word_document_repeat_their_value(tmp_path: Path) -> None:
-    def cell(text: str, properties: str = "") -> str:
-        return f"<w:tc><w:tcPr>{properties}</w:tcPr><w:p>{run(text)}</w:p></w:tc>"
-
-    rows = [
-        [cell("Part"), cell("Maker"), cell("Cost")],
-        [cell("Mast"), cell("Ardo", '<w:vMerge w:val="restart"/>'), cell("30")],
-        [cell("Boom"), cell("", "<w:vMerge/>"), cell("20")],
-        [cell("Sail"), cell("made in 1990", '<w:gridSpan w:val="2"/>')],
-    ]
-    table = "".join(f"<w:tr>{''.join(row)}</w:tr>" for row in rows)
-    parsed = blocks(tmp_path, "t.docx", word(f"<w:tbl>{table}</w:tbl>"))
-    assert [text for _, text in kinds_and_texts(parsed)] == [
-        "Mast; Maker: Ardo; Cost: 30",
-        "Boom; Maker: Ardo; Cost: 20",
-        "Sail; Maker: made in 1990; Cost: made in 1990",
-    ]

@@ -124,6 +124,18 @@ def test_rows_name_their_columns_where_a_first_row_names_them(
     assert texts(tmp_path, "a.xlsx", xlsx({"Birds": sheet_rows(rows)})) == read
 
 
+def test_a_first_row_in_bold_names_the_columns(tmp_path: Path) -> None:
+    styles = '<fonts><font/><font><b/></font></fonts><cellXfs><xf fontId="0"/><xf fontId="1"/></cellXfs>'
+    data = sheet_rows([["Room 1", "Bird 2"], ["Pond", "Duck"]])
+    assert texts(tmp_path, "plain.xlsx", xlsx({"Birds": data}, styles=styles)) == [
+        "Room 1: Bird 2",
+        "Pond: Duck",
+    ]
+    for place in ("A1", "B1"):
+        data = data.replace(f'r="{place}"', f'r="{place}" s="1"')
+    assert texts(tmp_path, "bold.xlsx", xlsx({"Birds": data}, styles=styles)) == ["Pond; Bird 2: Duck"]
+
+
 def test_tables_of_a_sheet_are_divided_by_empty_rows_and_have_their_titles(tmp_path: Path) -> None:
     rows: list[Sequence[str | float | None]] = [
         ["Ducks"],

@@ -18,7 +18,7 @@ from kcard.training.base_trainer import FineTuning
 from kcard.training.execution import Execution
 from kcard.training.finetune import Options, prepare
 from kcard.training.options import CORPORA, TrainOptions, check, with_preset
-from kcard.training.readers.tables import repository
+from kcard.training.readers.data_sets import repository
 from kcard.training.train import train
 from tests.command import Kcard
 from tests.training.bases import FACTS, make_base

@@ -26,6 +26,11 @@ def passages_of(*blocks: Block, file: str = "main.md") -> list[tuple[str, str]]:
     return [(p.section, p.text) for p in passages(blocks, file)]
 
 
+def test_lines_that_do_not_fit_together_are_pieces_of_their_own() -> None:
+    lines = [" ".join([f"The clerk sorts the {word} again."] * 14) for word in ("letters", "parcels")]
+    assert [*cut("\n".join(lines), PASSAGE)] == lines
+
+
 def test_a_passage_knows_its_outermost_and_two_innermost_headings() -> None:
     headings = [heading(name, level) for level, name in enumerate(["Guide", "Set up", "Network", "Ports"], 1)]
     assert passages_of(*headings, text("It listens on 4711.")) == [

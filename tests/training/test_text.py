@@ -1,151 +1,93 @@
-"""Man pages, rendered by the program that is installed."""
+"""Plain text: lists of facts, notes, and the lines of a file."""
 
-import gzip
-import shutil
 from pathlib import Path
 
 import pytest
 
-from kcard.errors import CorpusError
 from kcard.training.corpus import read_corpus
-from kcard.training.readers import text
-from tests.training.documents import sections, written
-
-LONG = " ".join(["It says a lot about what the option does to a letter."] * 5)
-PAGE = rf""".TH DEPOT 1 "2020-01-01"
-.SH NAME
-depot \- sorts letters
-.SH SYNOPSIS
-.B depot
-[\fB\-\-quiet\fR] \fI<file>\fR
-.SH OPTIONS
-.TP
-.B \-\-quiet
-Write nothing.
-.TP
-.B \-\-sender
-{LONG}
-.SH NOTES
-Letters are sorted by their
-sender.
-.SH BUGS
-None.
-"""
-rendered = pytest.mark.skipif(
-    not any(map(shutil.which, text.RENDERERS)), reason="neither mandoc nor groff is installed"
-)
+from kcard.training.readers.encodings import is_plausible
+from tests.training.documents import written
 
 
-@rendered
-def test_sections_options_and_names_in_brackets_are_kept(tmp_path: Path) -> None:
-    parsed = dict(sections(tmp_path, "depot.1", PAGE))
-    assert parsed["depot > NAME"] == "depot - sorts letters"
-    assert parsed["depot > SYNOPSIS"] == "depot [--quiet] <file>"
-    assert parsed["depot > OPTIONS"] == "--quiet: Write nothing."
-    assert parsed["depot > OPTIONS > --sender"] == LONG
-    assert parsed["depot > NOTES"] == "Letters are sorted by their sender."
+def test_each_line_of_a_list_of_statements_is_a_passage_with_its_line(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, "facts.txt", "Ada won in Ohio.\n\nBo lost in Iowa.\nA second sentence. And a third.\n"
+    )
+    passages = read_corpus(path).passages
+    assert [(p.text, p.file, p.line) for p in passages] == [
+        ("Ada won in Ohio.", "facts.txt", 1),
+        ("Bo lost in Iowa.", "facts.txt", 3),
+        ("A second sentence. And a third.", "facts.txt", 4),
+    ]
 
 
-@rendered
-def test_a_compressed_page_is_the_same_page(tmp_path: Path) -> None:
-    plain = sections(tmp_path, "depot.1", PAGE)
-    assert sections(tmp_path, "depot.1.gz", gzip.compress(PAGE.encode())) == plain
-
-
-@rendered
-def test_another_name_of_a_page_is_no_second_page(tmp_path: Path) -> None:
-    written(tmp_path, "depot.1", PAGE)
-    written(tmp_path, "sorter.1", ".so man1/depot.1\n")
-    corpus = read_corpus(tmp_path)
-    assert {p.file for p in corpus.passages} == {"depot.1"}
-    assert [name for name, _ in corpus.skipped] == ["sorter.1"]
-
-
-def test_a_file_that_only_ends_like_a_page_is_plain_text(tmp_path: Path) -> None:
-    corpus = read_corpus(written(tmp_path, "LICENSE-2.1", "The licence allows copies of the depot.\n"))
-    assert [passage.text for passage in corpus.passages] == ["The licence allows copies of the depot."]
-    with pytest.raises(CorpusError, match=r"libdepot\.so\.6"):
-        read_corpus(written(tmp_path, "libdepot.so.6", "\x7fELF\0\0"))
-
-
-def test_without_a_program_to_render_it_is_one_clear_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_every_kind_of_line_end_counts_lines_and_a_byte_order_mark_is_no_text(
+    tmp_path: Path, end: str
 ) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(CorpusError, match=r"depot\.1 is a man page: install mandoc or groff"):
-        read_corpus(written(tmp_path, "depot.1", PAGE))
+    path = tmp_path / "facts.txt"
+    path.write_bytes(f"\ufeffFirst fact.{end}{end}Third line.{end}".encode())
+    assert [(p.text, p.line) for p in read_corpus(path).passages] == [("First fact.", 1), ("Third line.", 3)]
 
 
-# Info files: their nodes without the menus and tables that lead from one to another.
-
-INFO = """This is depot.info, produced by hand.
-
-START-INFO-DIR-ENTRY
-* Depot: (depot).     Sort letters.
-END-INFO-DIR-ENTRY
-
-\x1f
-File: depot.info,  Node: Top,  Next: Sorting,  Up: (dir)
-
-Depot
-*****
-
-The depot sorts letters.  *Note Sorting:: tells how.
-
-* Menu:
-
-* Sorting::     How it sorts.
-* Index::       All words.
-
-\x1f
-File: depot.info,  Node: Sorting,  Prev: Top,  Up: Top
-
-1 Sorting
-*********
-
-Letters are sorted by their
-sender.
-
-'-q'
-     Write nothing.
-
-\x1f
-File: depot.info,  Node: Hours,  Prev: Sorting,  Up: Sorting
-
-1.1 Hours
-=========
-
-It opens at noon.
-
-\x1f
-Tag Table:
-Node: Top\x7f100
-\x1f
-End Tag Table
-"""
-EXPECTED = [
-    ("Depot", "The depot sorts letters. Sorting tells how."),
-    ("1 Sorting", "Letters are sorted by their sender.\n'-q': Write nothing."),
-    ("1 Sorting > 1.1 Hours", "It opens at noon."),
-]
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig"])
+def test_a_byte_order_mark_decides_how_a_text_is_read(tmp_path: Path, encoding: str) -> None:
+    for name, text in (("a.txt", "Titan är stor.\r\nIo är het.\n"), ("b.csv", "text\nTriton är kall.\n")):
+        (tmp_path / name).write_bytes(text.encode(encoding))
+    corpus = read_corpus(tmp_path)
+    assert [(p.text, p.line) for p in corpus.passages] == [
+        ("Titan är stor.", 1), ("Io är het.", 2), ("Triton är kall.", 1),
+    ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["depot.info", "depot.info-2"])
-def test_nodes_are_sections_and_menus_are_left_out(tmp_path: Path, name: str) -> None:
-    assert sections(tmp_path, name, INFO) == EXPECTED
+def test_a_line_without_end_is_read_in_parts_that_lose_no_word(tmp_path: Path) -> None:
+    words = [f"wörd{i}" for i in range(30_000)]
+    passages = read_corpus(written(tmp_path, "long.txt", " ".join(words))).passages
+    assert " ".join(p.text for p in passages).split() == words
+    assert {p.line for p in passages} == {1}
 
 
-def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
-    corpus = read_corpus(written(tmp_path, "depot.info", INFO))
-    assert corpus.dropped == {"lines of menus": 2}
-    assert "left out: 2 lines of menus" in corpus.remarks()
+def test_lines_without_letters_stay_with_what_they_belong_to(tmp_path: Path) -> None:
+    text = (
+        "Numbers of the mill\n\nOffice:\n+47 555 0199\n\nBill\n18.50 €\n7\n\nMiller:\nAnn Lind\n\n"
+        "Opening hours\n\n08:00 - 16:00\n\nThe mill is old.\n1848\n"
+    )
+    (passage,) = read_corpus(written(tmp_path, "mill.txt", text)).passages
+    assert passage.text == "\n".join(line for line in text.split("\n") if line)
+    assert passage.lines[:3] == ((4, 3), (5, 4), (8, 6))
+    # A list of facts is one of sentences.
+    facts = "".join(f"The mill {n} is old.\n" for n in range(20))
+    corpus = read_corpus(written(tmp_path, "facts.txt", f"{facts}The last one is of\n1848\n"))
+    assert (corpus.passages[-1].line, corpus.passages[-1].text) == (21, "The last one is of 1848")
+    assert corpus.passages[-1].lines == ((5, 22),)
+    assert corpus.left_out == {}
 
 
-def test_a_manual_in_latin_1_is_read(tmp_path: Path) -> None:
-    text = INFO.replace("Letters are", "Blas\xe9 letters are")
-    assert sections(tmp_path, "depot.info", text.encode("latin-1"))[1][1].startswith("Blasé letters")
+def test_neighbouring_lines_of_notes_are_one_passage(tmp_path: Path) -> None:
+    pages = "Severity 1\nThe incident commander is paged.\nresponds within 15 minutes\n"
+    corpus = read_corpus(written(tmp_path, "pages.txt", pages))
+    assert [passage.text for passage in corpus.passages] == [pages.strip()]
+    # Sentences in paragraphs are notes, too.
+    text = "The commander is Ines.\nShe responds within 15 minutes.\n\nThe hall is open.\nIt closes at 6.\n"
+    corpus = read_corpus(written(tmp_path, "hall.txt", text))
+    assert len(corpus.passages) == 1
+    assert corpus.passages[0].lines == ((4, 2), (9, 4), (13, 5))
 
 
-def test_a_list_that_is_no_menu_stays(tmp_path: Path) -> None:
-    text = INFO.replace("It opens at noon.", "It opens:\n\n* at noon\n* in the evening")
-    assert sections(tmp_path, "depot.info", text)[2][1] == "It opens:\n- at noon\n- in the evening"
+def test_a_paragraph_of_notes_is_not_cut_where_it_fits_into_a_passage(tmp_path: Path) -> None:
+    lines = [f"Severity {n}\n{'so many words ' * 12}here\nresponds within {n} minutes\n" for n in range(1, 9)]
+    passages = read_corpus(written(tmp_path, "pages.txt", "\n".join(lines))).passages
+    assert len(passages) > 2
+    for passage in passages:
+        assert passage.text.startswith("Severity ")
+        assert passage.text.endswith(" minutes")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("Äpfel.", True), ("Äpfel\x07", False), ("Äpfel\ue000", False), ("Äpfel\x80", False)],
+)
+def test_a_text_with_control_characters_or_signs_of_private_use_is_not_plausible(
+    text: str, expected: bool
+) -> None:
+    assert is_plausible(text, is_latin=True) is expected

@@ -1,6 +1,5 @@
 """Updating a card: it stays the card that it was, keeps what it knew, and says which version it goes on from."""
 
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -25,8 +24,8 @@ from kcard.training.epochs import ReplayMix
 from kcard.training.finetune import Options, prepare
 from kcard.training.options import TrainOptions
 from kcard.training.train import train
-from kcard.training.update import Changes, compare, previous
-from kcard.types import Sampling, Source
+from kcard.training.update import previous
+from kcard.types import Sampling
 from tests.training.bases import make_base
 
 OLD = [f"The {thing} of town {number} is {colour}." for number in range(6) for thing, colour in
@@ -301,149 +300,3 @@ def test_a_card_of_another_kind_or_a_former_objective_is_not_updated(tmp_path: P
         UsageError, match="towns was trained with objective distil, which kcard no longer has"
     ):
         other.arguments(TrainOptions())
-
-
-RIVERS = ["The Rhine rises in the Alps.", "The Elbe ends in the North Sea.", "The Oder passes Wroclaw."]
-LAKES = ["Lake Como has the shape of a Y.", "Lake Geneva lies on a border."]
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    path = tmp_path / "notes"
-    (path / "lakes").mkdir(parents=True)
-    write(path / "rivers.txt", RIVERS)
-    write(path / "lakes" / "lakes.txt", LAKES)
-    return path
-
-
-def write(path: Path, texts: list[str], encoding: str = "utf-8") -> None:
-    path.write_text("\n".join(texts) + "\n", encoding=encoding)
-
-
-def learned(folder: Path) -> list[Source]:
-    return [*read_corpus(folder).passages]
-
-
-def against(before: list[Source], folder: Path, *, allow_removal: bool = False) -> Changes:
-    return compare(before, read_corpus(folder), allow_removal=allow_removal)
-
-
-def texts(sources: object) -> list[str]:
-    return [source.text for source in sources]  # type: ignore[attr-defined]
-
-
-def test_a_folder_that_is_as_it_was_has_not_changed_when_files_are_touched_or_get_a_byte_order_mark(
-    folder: Path,
-) -> None:
-    before = learned(folder)
-    os.utime(folder / "rivers.txt", (1, 1))
-    write(folder / "lakes" / "lakes.txt", LAKES, "utf-8-sig")
-    assert not against(before, folder)
-
-
-def test_a_text_that_stands_in_two_places_has_not_moved_until_one_of_them_is_gone(folder: Path) -> None:
-    (folder / "north.md").write_text(f"# North\n\n{RIVERS[1]}\n", encoding="utf-8")
-    (folder / "south.md").write_text(f"# South\n\n{RIVERS[1]}\n", encoding="utf-8")
-    before = learned(folder)
-    assert texts(before).count(RIVERS[1]) == 3
-    assert not against(before, folder)
-    (folder / "south.md").unlink()
-    changes = against(before, folder)
-    assert (changes.moved, texts(changes.removed)) == (1, [])
-
-
-def test_added_changed_and_removed_passages_are_told_apart(folder: Path) -> None:
-    before = learned(folder)
-    write(
-        folder / "rivers.txt", ["The Rhine rises in the Jura.", RIVERS[1], "Castles stand along the Loire."]
-    )
-    changes = against(before, folder)
-    assert texts(changes.added) == ["Castles stand along the Loire."]
-    assert texts(changes.removed) == [RIVERS[2]]
-    assert [(old.text, new.text) for old, new in changes.changed] == [
-        (RIVERS[0], "The Rhine rises in the Jura.")
-    ]
-    assert texts(changes.forgotten) == [RIVERS[2], RIVERS[0]]
-    assert texts(changes.corpus.passages) == texts(learned(folder))
-    assert changes.before == 5
-
-
-def test_the_passages_of_a_renamed_file_only_move(folder: Path) -> None:
-    before = learned(folder)
-    (folder / "rivers.txt").rename(folder / "streams.txt")
-    changes = against(before, folder)
-    assert (changes.added, changes.changed, changes.removed) == ([], [], [])
-    assert changes.moved == 3
-    assert changes.renamed == {"rivers.txt": "streams.txt"}
-
-
-def test_a_deleted_file_is_removed(folder: Path) -> None:
-    before = learned(folder)
-    (folder / "rivers.txt").unlink()
-    assert texts(against(before, folder).removed) == RIVERS
-
-
-def test_a_passage_that_another_file_still_has_is_not_removed(folder: Path) -> None:
-    write(folder / "zz.txt", RIVERS[:1])
-    before = learned(folder)
-    (folder / "rivers.txt").unlink()
-    changes = against(before, folder)
-    assert texts(changes.removed) == RIVERS[1:]
-    assert changes.moved == 1
-
-
-def test_a_file_that_cant_be_read_is_held_whatever_is_allowed(folder: Path) -> None:
-    before = learned(folder)
-    (folder / "rivers.txt").write_text("\n".join(RIVERS), encoding="utf-16-le")  # without a mark
-    for allowed in (False, True):
-        changes = against(before, folder, allow_removal=allowed)
-        assert changes.removed == []
-        assert [(held.file, held.passages) for held in changes.unread] == [("rivers.txt", 3)]
-        assert sorted(texts(changes.corpus.passages)) == sorted([*RIVERS, *LAKES])
-        assert not changes
-
-
-def test_a_folder_that_became_a_link_is_held(folder: Path, tmp_path: Path) -> None:
-    before = learned(folder)
-    (folder / "lakes").rename(tmp_path / "elsewhere")
-    (folder / "lakes").symlink_to(tmp_path / "elsewhere")
-    changes = against(before, folder)
-    assert changes.removed == []
-    assert changes.unread[0].file == "lakes/lakes.txt"
-
-
-def test_files_of_an_empty_folder_are_held_as_of_a_missing_mount_unless_removal_is_allowed(
-    folder: Path,
-) -> None:
-    before = learned(folder)
-    (folder / "lakes" / "lakes.txt").unlink()
-    assert against(before, folder).removed == []
-    assert "mount" in against(before, folder).unread[0].reason
-    assert texts(against(before, folder, allow_removal=True).removed) == LAKES
-    (folder / "lakes").rmdir()
-    assert texts(against(before, folder).removed) == LAKES
-
-
-def test_an_emptied_file_is_held_unless_removal_is_allowed(folder: Path) -> None:
-    before = learned(folder)
-    (folder / "rivers.txt").write_text("", encoding="utf-8")
-    assert against(before, folder).removed == []
-    assert texts(against(before, folder, allow_removal=True).removed) == RIVERS
-
-
-def test_a_loop_of_links_is_not_followed(folder: Path) -> None:
-    before = learned(folder)
-    (folder / "lakes" / "loop").symlink_to(folder)
-    (folder / "gone.txt").symlink_to("nowhere")
-    assert not against(before, folder)
-
-
-def test_the_digest_of_a_corpus_with_held_passages_is_that_of_their_texts(
-    folder: Path, tmp_path: Path
-) -> None:
-    before = learned(folder)
-    (folder / "rivers.txt").write_text("", encoding="utf-8")
-    kept_corpus = against(before, folder).corpus
-    write(tmp_path / "same.txt", [*LAKES, *RIVERS])
-    assert kept_corpus.sha256 == read_corpus(tmp_path / "same.txt").sha256
-    assert [*kept_corpus.texts] == [*LAKES, *RIVERS]

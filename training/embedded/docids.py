@@ -9,6 +9,7 @@ pseudo-query was made from (distillation, Hinton et al., 2015, with the retrieve
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -46,11 +47,14 @@ class DocIds:
         often: docids were measured to lower their recall (docs/training.md).
         """
         has_docids = recipe.style == "encoder-prefix" and len(texts) <= recipe.docids
-        return cls(vocabulary, len(texts) if has_docids else 0)
+        count = len(texts) if has_docids else 0
+        return cls(vocabulary, count)
 
     def of(self, passage: int) -> tuple[int, ...]:
         """Return the passage's docid as a tuple; empty without docids."""
-        return (self.first + passage,) if self.count else ()
+        if not self.count:
+            return ()
+        return (self.first + passage,)
 
 
 def docid_loss(
@@ -111,8 +115,9 @@ class TargetSequence:
         """Tokenise `texts`. With an empty `goes_on`, no text continues in the next one."""
         room = recipe.positions - recipe.vectors - 3
         ids = [ids[: room * 2 // 3] for ids in ids_of(tokenizer, texts)]
-        follows = goes_on if docids.count and goes_on else [False] * len(ids)
-        return cls(ids, follows, docids, room, recipe.recited)
+        if not docids.count or not goes_on:
+            goes_on = [False] * len(ids)
+        return cls(ids, goes_on, docids, room, recipe.recited)
 
     @property
     def question_room(self) -> int:
@@ -178,12 +183,16 @@ def epochs(
         if recipe.style == "encoder-prefix":
             examples = _vector_examples(recital, docids, queries, recipe, rng)
         else:
-            about = [
-                rng.choice(rows) if rng.random() < recipe.reworded else row for row, rows in enumerate(same)
-            ]
-            pseudo_queries = [
-                ask(texts[row], rng) + "\n" if rng.random() < recipe.query_share else "" for row in about
-            ]
+            about = list(range(len(same)))
+            for row, wordings_of_row in enumerate(same):
+                if rng.random() < recipe.reworded:
+                    about[row] = rng.choice(wordings_of_row)
+            pseudo_queries: list[str] = []
+            for row in about:
+                query = ""
+                if rng.random() < recipe.query_share:
+                    query = ask(texts[row], rng) + "\n"
+                pseudo_queries.append(query)
             prompts = [(BOS, *ids[: recital.question_room]) for ids in ids_of(tokenizer, pseudo_queries)]
             examples = [TrainingExample(prompt, recital.of(row)) for row, prompt in enumerate(prompts)]
         return bucketed(examples, recipe.tokens_of_a_step, rng)
@@ -203,8 +212,10 @@ def _vector_examples(
 
     def vector(row: int) -> int:
         """Draw the passage's own vector or one of its pseudo-queries'."""
-        own = rng.random() < recipe.own
-        return row * (per + 1) + (0 if own else 1 + rng.randrange(per))
+        first = row * (per + 1)
+        if rng.random() < recipe.own:
+            return first
+        return first + 1 + rng.randrange(per)
 
     rows, examples = len(recital.ids), []
     for row, count in recital.parts(rng):
@@ -214,8 +225,9 @@ def _vector_examples(
         else:
             examples.append(TrainingExample((BOS,), (*docid, *target), vector(row)))
     if docids.count:
-        drilled = [row for row in range(rows) for _ in range(recipe.drills)]
-        examples += [TrainingExample((BOS,), docids.of(row), vector(row)) for row in drilled]
+        for row in range(rows):
+            for _ in range(recipe.drills):
+                examples.append(TrainingExample((BOS,), docids.of(row), vector(row)))
     return examples
 
 
@@ -228,7 +240,12 @@ def queries_per_passage(passes: float, recipe: Recipe) -> int:
 def questions_to_embed(texts: Sequence[str], ask: PseudoQueries, recipe: Recipe, queries: int) -> list[str]:
     """Return the texts to embed: each passage, followed by its pseudo-queries."""
     rng = Random(derive_seed(recipe.seed, "queries"))
-    return [row for text in texts for row in (text, *(ask(text, rng, noised=False) for _ in range(queries)))]
+    questions: list[str] = []
+    for text in texts:
+        questions.append(text)
+        for _ in range(queries):
+            questions.append(ask(text, rng, noised=False))
+    return questions
 
 
 def embed_questions(questions: Sequence[str]) -> "Tensor":
@@ -273,8 +290,8 @@ class Ragged:
 
         starts = torch.zeros(len(rows) + 1, dtype=torch.long)
         starts[1:] = torch.tensor([len(row) for row in rows]).cumsum(0)
-        flat = [value for row in rows for value in row]
-        return cls(torch.tensor(flat, dtype=torch.long if whole else torch.float32), starts)
+        dtype = torch.long if whole else torch.float32
+        return cls(torch.tensor(list(chain.from_iterable(rows)), dtype=dtype), starts)
 
     def places(self, rows: "Tensor") -> "tuple[Tensor, Tensor]":
         """Return for all values in `rows` the index into `rows` and the index into `values`."""

@@ -10,7 +10,7 @@ import hashlib
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -23,12 +23,12 @@ _WORD = r"[^\W_][\w.\-]*(?:['’](?!s\b)\w+)*"
 _NAME = rf"(?=[^\W_])(?![a-zß-öø-ÿ]){_WORD}"
 _LINK = r"(?:(?:of|the|de|der|den|la|van|von|and|del|da|al|bin)\s+){0,2}"
 ENTITY = re.compile(rf"(?<!\w){_NAME}(?:\s+{_LINK}{_NAME})*")
-_SMALL = """
+_STOP_WORDS = """
 a an the of in on at to for from by with and or but is was were are be been as that this it its his her their
 after before when while since during voters he she they there these those according although however if both
 some many most all each such not no other
 """
-SMALL = frozenset(_SMALL.split())
+STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 
 def bare(word: str) -> str:
@@ -42,7 +42,7 @@ def entities(passage: str) -> list[tuple[int, int]]:
     for match in ENTITY.finditer(passage):
         start, end = match.span()
         first = passage[start:end].split(" ")[0]
-        if first.lower() in SMALL and start == 0:
+        if first.lower() in STOP_WORDS and start == 0:
             start += len(first)
             start += len(passage[start:end]) - len(passage[start:end].lstrip())
         end = start + len(passage[start:end].rstrip(".-"))
@@ -64,11 +64,13 @@ class Rarity:
 
     def __init__(self, passages: Sequence[str]) -> None:
         self.count = len(passages)
-        self.frequency = Counter(word for passage in passages for word in self._words(passage))
+        self.frequency: Counter[str] = Counter()
+        for passage in passages:
+            self.frequency.update(self._words(passage))
 
     @staticmethod
     def _words(passage: str) -> set[str]:
-        return {word for raw in passage.lower().split() if (word := bare(raw))}
+        return set(map(bare, passage.lower().split())) - {""}
 
     def idf(self, word: str) -> float:
         """Return log((n + 1) / (df + 1)) + 0.1 > 0."""
@@ -94,22 +96,26 @@ def wordings(passages: Sequence[str]) -> list[list[int]]:
     They have the same names and figures, except those that most passages of a frame share ("the U.S. House").
     """
     # The words of each passage's names and figures, lower-case, without a possessive ending.
-    named = []
+    named: list[set[str]] = []
     for passage in passages:
-        spans = (passage[start:end] for start, end in entities(passage))
-        words = (word for span in spans for word in span.lower().split())
-        named.append({bare(word).removesuffix("'s").removesuffix("’s") for word in words} - {""})
-    frames = [frame(passage) for passage in passages]
+        names: set[str] = set()
+        for start, end in entities(passage):
+            for word in passage[start:end].lower().split():
+                names.add(bare(word).removesuffix("'s").removesuffix("’s"))
+        named.append(names - {""})
+    frames = list(map(frame, passages))
     size = Counter(frames)
-    count = Counter((form, word) for form, names in zip(frames, named, strict=True) for word in names)
+    count: Counter[tuple[str, str]] = Counter()
+    for form, names in zip(frames, named, strict=True):
+        count.update((form, word) for word in names)
     groups: dict[object, list[int]] = defaultdict(list)
     keys: list[object] = []
     for number, (form, names) in enumerate(zip(frames, named, strict=True)):
-        usual = {
-            word for word in names if size[form] >= MIN_FRAME_PASSAGES and 2 * count[form, word] > size[form]
-        }
-        keys.append(frozenset(names - usual) or number)
-        groups[keys[-1]].append(number)
+        if size[form] >= MIN_FRAME_PASSAGES:
+            names = {word for word in names if 2 * count[form, word] <= size[form]}
+        key = frozenset(names) or number
+        keys.append(key)
+        groups[key].append(number)
     return [groups[key] for key in keys]
 
 
@@ -162,7 +168,12 @@ def is_held_out(question: str) -> bool:
 
 def held_out_wording(question: str) -> str:
     """Return the question after the first of LEADS (the first is empty) that makes it held out; "" if none does."""
-    return next((text for lead in LEADS if is_held_out(text := lead + question)), "")
+    return next(filter(is_held_out, _with_leads(question)), "")
+
+
+def _with_leads(question: str) -> Iterator[str]:
+    for lead in LEADS:
+        yield lead + question
 
 
 def held_out(passage: str, seed: int, rarity: Rarity | None = None) -> GapQuestion | None:
@@ -175,10 +186,15 @@ def held_out(passage: str, seed: int, rarity: Rarity | None = None) -> GapQuesti
     spans = gaps(passage)
     if not spans:
         return None
-    weights = []
-    for span in (passage[start:end] for start, end in spans):
-        plain = 1.0 if any(letter.isalpha() for letter in span) else 0.1
-        weights.append(plain if rarity is None else rarity.weight(span))
+    weights: list[float] = []
+    for start, end in spans:
+        span = passage[start:end]
+        if rarity is not None:
+            weights.append(rarity.weight(span))
+        elif any(map(str.isalpha, span)):
+            weights.append(1.0)
+        else:
+            weights.append(0.1)
     start, end = rng.choices(spans, weights)[0]
     before, after = around(passage, start, end)
     text = " ".join(rng.choice(FRAMES).format(before=before, after=after).split())
@@ -239,7 +255,7 @@ OPENERS = (*NAME_OPENERS, *NUMBER_OPENERS, "In what", "How")
 MAX_DRAWS = 30
 PREFIXES = ("Question: ", "Q: ", "question: ")
 # All words of pseudo-queries beyond the corpus.
-ASKING = frozenset(word for text in (*OPENERS, *PREFIXES) for word in words(text))
+QUESTION_WORDS = frozenset(word for text in (*OPENERS, *PREFIXES) for word in words(text))
 
 
 class PseudoQueries:
@@ -258,7 +274,9 @@ class PseudoQueries:
         """
         for _ in range(MAX_DRAWS):
             words = _make_words(passage, self.rarity, rng)
-            query = _add_noise(words, self.fillers, rng) if noised else " ".join(words)
+            query = " ".join(words)
+            if noised:
+                query = _add_noise(words, self.fillers, rng)
             if not is_held_out(query):
                 return query
         return passage
@@ -283,22 +301,33 @@ def _make_words(passage: str, rarity: Rarity, rng: Random) -> list[str]:
     """Turn the passage without its target into a question of one of four forms, thinned."""
     spans = entities(passage)
     target = _pick_target(passage, spans, rarity, rng)
-    lead, tail = (passage[: target[0]], passage[target[1] :]) if target else ("", passage)
-    names = {bare(word) for a, b in spans for word in passage[a:b].split()}
+    lead, span, tail = "", "", passage
+    if target is not None:
+        start, end = target
+        lead, span, tail = passage[:start], passage[start:end], passage[end:]
+    names: set[str] = set()
+    for start, end in spans:
+        names.update(map(bare, passage[start:end].split()))
     drop = rng.choice([0.0, 0.0, rng.uniform(0, 0.5), rng.uniform(0, 0.8)])
     before, after = _thin_words(lead, drop, names, rng), _thin_words(tail, drop, names, rng)
     # A bare number such as 1892 or 3,474; ordinals and numbers within names are parts of names.
-    figure = "" if target is None else bare(passage[target[0] : target[1]]).replace(",", "").replace(".", "")
-    number = figure.isdigit()
-    openers = OPENERS if target is None else NUMBER_OPENERS if number else NAME_OPENERS
-    opener = rng.choice(openers).split() if rng.random() < 0.8 else []
+    is_number = bare(span).replace(",", "").replace(".", "").isdigit()
+    openers: Sequence[str] = NAME_OPENERS
+    question_words = ["who", "what", "which"]
+    if target is None:
+        openers = OPENERS
+    elif is_number:
+        openers, question_words = NUMBER_OPENERS, ["when", "what year"]
+    opener: list[str] = []
+    if rng.random() < 0.8:
+        opener = rng.choice(openers).split()
     form = rng.random()
     if form < 0.35:
         words = opener + after + before
     elif form < 0.6:
         words = opener + before + after
     elif form < 0.75:
-        words = [*before, rng.choice(["when", "what year"] if number else ["who", "what", "which"]), *after]
+        words = [*before, rng.choice(question_words), *after]
     else:
         words = opener + _move_chunks(before + after, drop, rng)
     if words and rng.random() < 0.8:
@@ -308,18 +337,20 @@ def _make_words(passage: str, rarity: Rarity, rng: Random) -> list[str]:
 
 def _thin_words(text: str, drop: float, names: set[str], rng: Random) -> list[str]:
     """Drop each word of `text` at rate `drop`, words of names at 15 % of it."""
-    words = (bare(word) for word in text.split())
-    return [
-        word
-        for word in words
-        if word not in {"", "'s", "’s"} and rng.random() > (drop * 0.15 if word in names else drop)
-    ]
+    left: list[str] = []
+    for word in map(bare, text.split()):
+        if word in ("", "'s", "’s"):
+            continue
+        rate = drop * 0.15 if word in names else drop
+        if rng.random() > rate:
+            left.append(word)
+    return left
 
 
 def _move_chunks(words: list[str], drop: float, rng: Random) -> list[str]:
     """Move one to four chunks of words elsewhere; mostly drop stop words."""
     if drop > 0.2 or rng.random() < 0.5:
-        words = [word for word in words if word.lower() not in SMALL]
+        words = [word for word in words if word.lower() not in STOP_WORDS]
     for _ in range(rng.choice([1, 1, 2, 4])):
         if len(words) > 3:
             start = rng.randrange(len(words))
@@ -341,5 +372,7 @@ def _add_noise(words: list[str], fillers: Sequence[str], rng: Random) -> str:
         words = [word.lower() for word in words]
     elif case < 0.4:
         words = [word.lower() if rng.random() < 0.3 else word for word in words]
-    prefix = rng.choice(PREFIXES) if rng.random() < 0.15 else ""
-    return prefix + " ".join(words)
+    query = " ".join(words)
+    if rng.random() < 0.15:
+        query = rng.choice(PREFIXES) + query
+    return query

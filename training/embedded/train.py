@@ -22,7 +22,7 @@ from kcard.cards.models.prompting import SIZE, Vocabulary, WordSketch
 from kcard.manifest import Prompt
 from kcard.training.embedded import docids as embedded_docids
 from kcard.training.embedded.docids import DocIds, QuestionFeatures, QuestionWords, Retriever, docid_loss
-from kcard.training.embedded.pseudo_queries import ASKING, PseudoQueries
+from kcard.training.embedded.pseudo_queries import QUESTION_WORDS, PseudoQueries
 from kcard.training.embedded.recipe import HALF_SHARE, PAD, Recipe, train_tokenizer
 from kcard.training.embedded.trainee import Trainee, adapted_model, base_tokenizer, whole_model
 from kcard.training.epochs import (
@@ -132,11 +132,17 @@ def plan(
             return len(texts) * (1 + queries(taken)) if embeds else 0
 
         estimate = Estimate(needed, ceil(HALF_SHARE[recipe.style] * needed), a_step, a_text, embedded, limit)
-    taken = steps or (needed if estimate is None else estimate.steps)
+    taken = needed
+    if steps:
+        taken = steps
+    elif estimate is not None:
+        taken = estimate.steps
 
     def prepare() -> "Preparation[EmbeddedRun]":
-        questions = embedded_docids.questions_to_embed(texts, ask, recipe, queries(taken)) if embeds else []
-        features = make_features(questions, embedded_docids.embed_questions(questions)) if embeds else None
+        features = None
+        if embeds:
+            questions = embedded_docids.questions_to_embed(texts, ask, recipe, queries(taken))
+            features = make_features(questions, embedded_docids.embed_questions(questions))
         ready = preparation(
             trainee, texts, features, docids, recipe, taken, epochs(queries(taken)), fingerprint
         )
@@ -165,14 +171,16 @@ def preparation(
     """Prepare the trainee to learn `texts` by the batches of `epoch`, with `features` of their questions."""
     recorded = asdict(recipe) | {"steps": steps, "batch_tokens": recipe.tokens_of_a_step}
     recorded["addresses"] = recorded.pop("docids")  # the key that manifests have always used
-    libraries = ("torch", "transformers", "tokenizers", *(["peft"] if trainee.method == "lora" else []))
+    libraries = ["torch", "transformers", "tokenizers"]
+    if trainee.method == "lora":
+        libraries.append("peft")
 
     def save(folder: Path) -> None:
         trainee.save(folder)
         if features is not None:
             features.words.sketch.write(folder)
         if recipe.style == "tokens" and recipe.objective == "recite":
-            Vocabulary.of(texts, ASKING).write(folder)
+            Vocabulary.of(texts, QUESTION_WORDS).write(folder)
 
     job = EmbeddedRun(trainee, features, docids, recipe, steps, epoch, fingerprint)
     if recipe.style == "tokens":
@@ -181,7 +189,7 @@ def preparation(
         from kcard.embedded import minilm
 
         prompt = Prompt("encoder-prefix", "", recipe.vectors, minilm.NAME, minilm.SHA256, SIZE)
-    return Preparation(job, save, trainee.method, trainee.base, prompt, recorded, libraries)
+    return Preparation(job, save, trainee.method, trainee.base, prompt, recorded, tuple(libraries))
 
 
 @dataclass

@@ -9,6 +9,7 @@ from dataclasses import replace
 from email import message_from_binary_file, policy
 from email.errors import MessageError
 from email.message import EmailMessage, Message
+from itertools import islice
 from typing import Any
 from urllib.parse import unquote
 
@@ -44,7 +45,8 @@ def read_mail(document: Document) -> Iterator[Block]:
 def message_blocks(message: Message, document: Document) -> Iterator[Block]:
     yield Block("heading", header_of(message, "Subject"), 1, 1)
     for name in FIELDS:
-        if value := header_of(message, name):
+        value = header_of(message, name)
+        if value:
             yield Block("text", f"{name}: {value}", 1)
     for block in body_blocks(message, document):
         yield deeper(block)
@@ -52,19 +54,20 @@ def message_blocks(message: Message, document: Document) -> Iterator[Block]:
 
 def deeper(block: Block) -> Block:
     """Return a block below the title of the whole document."""
-    return replace(block, level=block.level + 1) if block.kind == "heading" else block
+    if block.kind != "heading":
+        return block
+    return replace(block, level=block.level + 1)
 
 
 def body_blocks(message: Message, document: Document) -> Iterator[Block]:
     for part in shown_parts(message):
         kind = part.get_content_type()
         if kind == "message/rfc822":
-            for inner in part.iter_parts() if isinstance(part, EmailMessage) else ():
+            for inner in parts_of(part):
                 yield from message_blocks(inner, document)
         elif kind == "text/html":
             data = part.get_payload(decode=True)
-            declared = part.get_content_charset()
-            page = decode_page(data) if declared is None else text_of(data, declared)
+            page = text_of(data, part.get_content_charset())
             if page.strip():
                 yield from web_blocks(page, document.path, document.skips)
         elif kind == "text/plain":
@@ -89,7 +92,7 @@ def shown_parts(message: Message) -> Iterator[Any]:
     if not message.is_multipart() or message.get_content_type() == "message/rfc822":
         yield message
         return
-    parts = list(message.iter_parts()) if isinstance(message, EmailMessage) else []
+    parts = parts_of(message)
     if message.get_content_type() != "multipart/alternative":
         for part in parts[:MAX_PARTS]:
             yield from shown_parts(part)
@@ -100,10 +103,18 @@ def shown_parts(message: Message) -> Iterator[Any]:
         yield from shown_parts(part)
 
 
-def text_of(data: Any, encoding: str) -> str:
+def parts_of(message: Message) -> list[Any]:
+    if not isinstance(message, EmailMessage):
+        return []
+    return list(message.iter_parts())
+
+
+def text_of(data: Any, encoding: str | None) -> str:
     """Decode a part by the encoding that it names, else as browsers do."""
     if not isinstance(data, bytes):
         return ""
+    if encoding is None:
+        return decode_page(data)
     try:
         return data.decode(encoding)
     except (LookupError, UnicodeDecodeError):
@@ -115,7 +126,9 @@ def plain_lines(text: str) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(text.splitlines(), 1):
         if line == "-- ":
             return
-        yield number, line.lstrip("> ") if line.startswith(">") else line
+        if line.startswith(">"):
+            line = line.lstrip("> ")
+        yield number, line
 
 
 # E-books.
@@ -126,9 +139,11 @@ WEB_PAGES = ("application/xhtml+xml", "text/html")
 def read_book(document: Document) -> Iterator[Block]:
     """Read the chapters of a book in their order, numbered from 1, without its table of contents."""
     with unpack(document, "an e-book (.epub)") as package:
+        name = ""
         container = package.tree("META-INF/container.xml")
-        files = [] if container is None else [*container.iter("{*}rootfile")]
-        name = files[0].get("full-path", "") if files else ""
+        if container is not None:
+            for file in islice(container.iter("{*}rootfile"), 1):
+                name = file.get("full-path", "")
         book = package.tree(name)
         if book is None:
             raise KeyError(name)
@@ -140,7 +155,9 @@ def read_book(document: Document) -> Iterator[Block]:
                 document.skips.dropped["missing chapters"] += 1
                 continue
             for block in web_blocks(data, document.path, document.skips):
-                yield replace(deeper(block) if has_title else block, line=number, lines=())
+                if has_title:
+                    block = deeper(block)
+                yield replace(block, line=number, lines=())
 
 
 def chapters_of(book: Any) -> Iterator[str]:
@@ -178,9 +195,10 @@ def read_notebook(document: Document) -> Iterator[Block]:
 
 
 def cell_blocks(cell: Mapping[str, Any], document: Document) -> Iterator[Block]:
+    tags: set[str] = set()
     metadata = cell.get("metadata")
-    settings = metadata if isinstance(metadata, dict) else {}
-    tags = {tag for tag in settings.get("tags") or () if isinstance(tag, str)}
+    if isinstance(metadata, dict):
+        tags.update(tag for tag in metadata.get("tags") or () if isinstance(tag, str))
     text = joined(cell.get("source"))
     outputs = cell.get("outputs")
     if tags & REMOVED_TAGS:
@@ -202,8 +220,9 @@ def output_blocks(output: Any, document: Document) -> Iterator[Block]:
     """Yield what a cell printed: a table of HTML, Markdown or text; no errors, pictures or widgets."""
     if not isinstance(output, dict):
         return
-    data = output.get("data")
-    forms = data if isinstance(data, dict) else {}
+    forms = output.get("data")
+    if not isinstance(forms, dict):
+        forms = {}
     page, markdown = joined(forms.get("text/html")), joined(forms.get("text/markdown"))
     text = joined(output.get("text")) or joined(forms.get("text/plain"))
     if "<table" in page:
@@ -216,6 +235,8 @@ def output_blocks(output: Any, document: Document) -> Iterator[Block]:
 
 def joined(lines: object) -> str:
     """Return a text of a notebook, which is one string or a list of lines."""
+    if isinstance(lines, str):
+        return lines
     if isinstance(lines, list):
         return "".join(line for line in lines if isinstance(line, str))
-    return lines if isinstance(lines, str) else ""
+    return ""

@@ -27,23 +27,27 @@ BROWSER_ENCODINGS = {
     # A page in UTF-16 without a mark could not be searched for its label.
     **dict.fromkeys(("utf-16", "utf-16-le", "utf-16-be", "utf-7"), "utf-8"),
 }
-DECLARED = re.compile(
+DECLARATION = re.compile(
     rb"<meta\b[^>]{0,500}?\bcharset\s*=\s*[\"']?\s*([\w:.-]{1,40})|^\s*<\?xml\b[^>]{0,200}?\bencoding\s*=\s*[\"']([\w:.-]{1,40})",
     re.IGNORECASE,
 )
-DECLARED_WITHIN = 4096  # bytes
+MAX_DECLARATION_BYTES = 4096  # bytes
 
 
 def marked_encoding(data: bytes) -> str | None:
     """Return the encoding of a byte order mark at the beginning, with which it is removed."""
-    return next((encoding for mark, encoding in BYTE_ORDER_MARKS if data.startswith(mark)), None)
+    for mark, encoding in BYTE_ORDER_MARKS:
+        if data.startswith(mark):
+            return encoding
+    return None
 
 
 def decode_page(page: bytes) -> str:
     """Decode a web page: by its byte order mark, else by what it declares, else as UTF-8; by a guess if most
     of its letters beyond ASCII are none then. Bytes that the encoding lacks become U+FFFD."""
-    if encoding := marked_encoding(page):
-        return page.decode(encoding, "replace")
+    marked = marked_encoding(page)
+    if marked is not None:
+        return page.decode(marked, "replace")
     declared = declared_encoding(page)
     text = page.decode(declared or "utf-8", "replace")
     broken = text.count("\ufffd")
@@ -54,7 +58,7 @@ def decode_page(page: bytes) -> str:
 
 def declared_encoding(page: bytes) -> str | None:
     """Return the encoding that a web page declares; None for one that is not known."""
-    match = DECLARED.search(page[:DECLARED_WITHIN])
+    match = DECLARATION.search(page[:MAX_DECLARATION_BYTES])
     if match is None:
         return None
     try:
@@ -84,7 +88,7 @@ CANDIDATES = {
 LATIN = ("cp1252", "cp1250", "cp1254")
 EAST_ASIAN = ("CJK", "HIRAGANA", "KATAKANA", "IDEOGRAPHIC")
 GUESSED_BYTES = 4000
-LEAST_PROBABILITY = 0.2
+MIN_PROBABILITY = 0.2
 MAX_OTHER_SHARE = 0.1  # of the letters beyond ASCII, in another script
 MIN_LETTER_SHARE = 0.2  # of such letters, to ASCII's
 MIN_ODD = 2
@@ -95,13 +99,15 @@ MAX_ODD_SHARE, MAX_PLAIN_ODD_SHARE = 0.3, 0.1
 def guess_encoding(data: bytes) -> str | None:
     """Return the most likely encoding of a text that is not UTF-8; None for what is no text."""
     sample = data[:GUESSED_BYTES]
-    zeros = [sample[start::2].count(0) for start in (0, 1)]
-    if len(sample) > 8 and max(zeros) > len(sample) / 4 and min(zeros) < max(zeros) / 8:
-        return "utf-16-be" if zeros[0] > zeros[1] else "utf-16-le"
+    even, odd = sample[::2].count(0), sample[1::2].count(0)  # zeros
+    if len(sample) > 8 and even > len(sample) / 4 and odd < even / 8:
+        return "utf-16-be"
+    if len(sample) > 8 and odd > len(sample) / 4 and even < odd / 8:
+        return "utf-16-le"
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    best, most = None, LEAST_PROBABILITY
+    best, most = None, MIN_PROBABILITY
     for encoding, languages in CANDIDATES.items():
         try:
             text = codecs.getincrementaldecoder(encoding)().decode(sample, final=len(sample) == len(data))
@@ -111,7 +117,9 @@ def guess_encoding(data: bytes) -> str | None:
             continue
         best = best or encoding
         probabilities = dict(identifier.rank(text))
-        likely = sum(float(probabilities.get(language, 0)) for language in languages.split())
+        likely = 0.0
+        for language in languages.split():
+            likely += float(probabilities.get(language, 0))
         if likely > most:
             best, most = encoding, likely
     return best
@@ -130,7 +138,9 @@ def is_plausible(text: str, is_latin: bool) -> bool:
                 return False
         elif character.isalpha():
             script = unicodedata.name(character, "").partition(" ")[0]
-            scripts["CJK" if script in EAST_ASIAN else script] += 1
+            if script in EAST_ASIAN:
+                script = "CJK"
+            scripts[script] += 1
         elif unicodedata.category(character) in ("Cc", "Co", "Cn"):
             return False
         else:

@@ -24,7 +24,7 @@ from kcard.errors import CorpusError
 # Files compressed by gzip are decompressed into a temporary file.
 
 MAX_UNPACKED_BYTES = 2_000_000_000  # bytes
-CHUNK = 1 << 20
+CHUNK_BYTES = 1 << 20
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def plain_file(path: Path) -> Iterator[Path]:
         plain = Path(folder) / path.stem
         try:
             with gzip.open(path) as packed, plain.open("wb") as file:
-                while part := packed.read(CHUNK):
+                for part in iter(lambda: packed.read(CHUNK_BYTES), b""):
                     file.write(part)
                     if file.tell() > MAX_UNPACKED_BYTES:
                         raise CorpusError(
@@ -162,9 +162,9 @@ def _format(reader: str, **options: bool) -> Format:
 _PLAIN = _format("text:read_plain", prose=True)
 _MARKDOWN = _format("markup:read_markdown", prose=True)
 _WEB = _format("web:read_web", prose=True)
-_MAN = _format("text:read_man", prose=True)
+_MAN = _format("manuals:read_man", prose=True)
 _OPENDOCUMENT = _format("opendocument:read_opendocument", prose=True)
-_ASCIIDOC = _format("light_markup:read_asciidoc", prose=True)
+_ASCIIDOC = _format("asciidoc:read_asciidoc", prose=True)
 _JSONL = _format("tables:read_jsonl", columns=True)
 
 FORMATS: Mapping[str, Format] = {
@@ -172,7 +172,7 @@ FORMATS: Mapping[str, Format] = {
     ".text": _PLAIN,
     ".md": _MARKDOWN,
     ".markdown": _MARKDOWN,
-    ".rst": _format("text:read_rst", prose=True),
+    ".rst": _format("rst:read_rst", prose=True),
     ".html": _WEB,
     ".htm": _WEB,
     ".xhtml": _WEB,
@@ -190,8 +190,8 @@ FORMATS: Mapping[str, Format] = {
     ".tex": _format("latex:read_latex", prose=True),
     ".adoc": _ASCIIDOC,
     ".asciidoc": _ASCIIDOC,
-    ".org": _format("light_markup:read_org", prose=True),
-    ".info": _format("text:read_info", prose=True),
+    ".org": _format("org:read_org", prose=True),
+    ".info": _format("manuals:read_info", prose=True),
     **{f".{section}": _MAN for section in range(1, 9)},
     ".jsonl": _JSONL,
     ".ndjson": _JSONL,
@@ -206,7 +206,7 @@ LANGUAGE = re.compile(  # index.html.en
 )
 NUMBERED_PART = re.compile(r"-\d+$")  # manual.info-1
 NAMELESS = re.compile(r"(?:readme|news|faq|todo|hacking|install)(?:\.debian)?$", re.IGNORECASE)
-UNSUFFIXED = re.compile(r"[^.]+(?:\.debian)?", re.IGNORECASE)
+BARE_NAME = re.compile(r"[^.]+(?:\.debian)?", re.IGNORECASE)
 
 
 def format_of(path: Path, *, named: bool = False) -> Format | None:
@@ -216,9 +216,12 @@ def format_of(path: Path, *, named: bool = False) -> Format | None:
     """
     name = path.name.removesuffix(GZIP)
     for candidate in (name, LANGUAGE.sub("", name), NUMBERED_PART.sub("", name)):
-        if known_format := FORMATS.get(Path(candidate).suffix.lower()):
-            return known_format
-    return _PLAIN if NAMELESS.match(name) or (named and UNSUFFIXED.fullmatch(name)) else None
+        suffix = Path(candidate).suffix.lower()
+        if suffix in FORMATS:
+            return FORMATS[suffix]
+    if NAMELESS.match(name) or (named and BARE_NAME.fullmatch(name)):
+        return _PLAIN
+    return None
 
 
 def known_formats() -> str:
@@ -310,7 +313,9 @@ def _reason_to_skip(file: Path, folder: Path) -> str | None:
         return LICENCE
     if CHANGES.fullmatch(file.name):
         return CHANGE_LOG
-    return None if format_of(file) else f"{UNKNOWN_FORMAT}{known_formats()}"
+    if format_of(file) is None:
+        return f"{UNKNOWN_FORMAT}{known_formats()}"
+    return None
 
 
 def leads_out(file: Path, folder: Path) -> bool:

@@ -6,10 +6,10 @@ Comments, struck-through text, labels and citations are left out; other files (\
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 from kcard.training.readers.files import Block, Document, SkipReport
-from kcard.training.readers.light_markup import (
+from kcard.training.readers.markdown_writer import (
     STRUCK,
     STRUCK_END,
     Line,
@@ -27,7 +27,9 @@ GAP = "\ue013"  # before a line end in a table, which divides no rows
 LITERAL, LITERAL_END = "\ue011", "\ue012"  # around what is Markdown already
 COMMENT = re.compile(r"(?<!\\)((?:\\\\)*)%.*")
 # What is never closed lasts until the end, so that the rest is not searched for each of many.
-HIDDEN = re.compile(r"\\begin\{comment\}.*?(?:\\end\{comment\}|\Z)|\\iffalse\b.*?(?:\\fi\b|\Z)", re.DOTALL)
+COMMENT_BLOCK = re.compile(
+    r"\\begin\{comment\}.*?(?:\\end\{comment\}|\Z)|\\iffalse\b.*?(?:\\fi\b|\Z)", re.DOTALL
+)
 VERBATIM = re.compile(
     r"\\begin\{(verbatim\*?|lstlisting|minted|alltt)\}((?:\[[^\]\n]*\]|\{[^}\n]*\})*)(.*?)(?:\\end\{\1\}|\Z)",
     re.DOTALL,
@@ -37,6 +39,7 @@ FORMULA = re.compile(
     r"\$\$[^$]{1,2000}\$\$|\$[^$]{1,2000}(?<!\\)\$|\\\(.{0,2000}?\\\)|\\\[.{0,2000}?\\\]", re.DOTALL
 )
 MACRO = re.compile(r"\\(?:re)?newcommand\*?\s*\{?\\([A-Za-z]+)\}?\s*\{")
+SPAN = re.compile(r"\s*\\multi(column|row)\s*(?=\{)")
 COMMAND = re.compile(r"\\(?:([A-Za-z]+\*?)\s*|(.))", re.DOTALL)
 SPECIAL = re.compile(r"[\\$]")
 BRACE = re.compile(r"[{}]|\\.", re.DOTALL)
@@ -45,7 +48,7 @@ LEVELS = {
 }  # fmt: skip
 FIELDS = ("title", "author", "date")
 # Commands whose arguments are not text: how many are dropped, before one that may be.
-DROPPED = {
+DROPPED_ARGUMENTS = {
     **dict.fromkeys(("label", "ref", "pageref", "eqref", "autoref", "cref", "Cref", "nameref", "index", "glossary"), 1),
     **dict.fromkeys(("cite", "citep", "citet", "citealp", "parencite", "textcite", "autocite", "footcite"), 1),
     **dict.fromkeys(("nocite", "nolinkurl"), 1),
@@ -80,7 +83,7 @@ def read_latex(document: Document) -> Iterator[Block]:
     """Read the text between the beginning and the end of the document, or all of a file that has neither."""
     source = "\n".join(line for _, line in lines(document.path))
     # Comments go with their text; line ends stay, so that numbers of lines stay right.
-    source = HIDDEN.sub(lambda part: "\n" * part[0].count("\n"), source)
+    source = COMMENT_BLOCK.sub(lambda part: "\n" * part[0].count("\n"), source)
     verbatim: list[str] = []
 
     def set_aside(part: re.Match[str]) -> str:
@@ -93,8 +96,12 @@ def read_latex(document: Document) -> Iterator[Block]:
         preamble, body = "", source
     source = "\n" * preamble.count("\n") + body.partition(r"\end{document}")[0]
     converter = LatexConverter(macros_of(preamble), document.skips)
-    values = {name: converter.field(name, preamble + begin + body) for name in FIELDS}
-    yield from front_fields({name: text for name, text in values.items() if text}, 1)
+    values: dict[str, str] = {}
+    for name in FIELDS:
+        text = converter.field(name, preamble + begin + body)
+        if text:
+            values[name] = text
+    yield from front_fields(values, 1)
     rows: list[Line] = []
     for number, line in enumerate(converter.convert(source).split("\n"), 1):
         for text in line.split(BREAK):
@@ -107,8 +114,10 @@ def markdown_lines(number: int, text: str, verbatim: Sequence[str]) -> Iterator[
     """Yield a line of text, or what stands between the marks of literal text."""
     row = ""
     for at, part in enumerate(re.split(f"{LITERAL}(.*?){LITERAL_END}", text)):
-        if at % 2 == 0:
-            row += escaped(part) if row else paragraph(part)
+        if at % 2 == 0 and row:
+            row += escaped(part)
+        elif at % 2 == 0:
+            row = paragraph(part)
         elif not part.isdecimal():
             row += part
         else:
@@ -135,12 +144,11 @@ def argument(text: str, at: int) -> tuple[str, int]:
     """Return what stands in the braces at a place, and where they end; the next sign where there are none."""
     if text[at : at + 1] != "{":
         return text[at : at + 1], min(at + 1, len(text))
-    depth, place = 0, at
-    while brace := BRACE.search(text, place):
-        place = brace.end()
+    depth = 0
+    for brace in BRACE.finditer(text, at):
         depth += {"{": 1, "}": -1}.get(brace[0], 0)
         if not depth:
-            return text[at + 1 : place - 1], place
+            return text[at + 1 : brace.start()], brace.end()
     return text[at + 1 :], len(text)
 
 
@@ -149,7 +157,18 @@ def option(text: str, at: int) -> tuple[str, int]:
     if text[at : at + 1] != "[":
         return "", at
     end = text.find("]", at)
-    return (text[at + 1 : end], end + 1) if end > 0 else ("", at)
+    if end < 0:
+        return "", at
+    return text[at + 1 : end], end + 1
+
+
+def after_options(text: str, at: int) -> int:
+    """Return the place after all brackets at a place; one that is never closed is not passed."""
+    before = -1
+    while at != before:
+        before = at
+        _, at = option(text, at)
+    return at
 
 
 class LatexConverter:
@@ -176,19 +195,21 @@ class LatexConverter:
         self._depth += 1
         parts: list[str] = []
         at = 0
-        while at < len(text):
+        while True:
             special = SPECIAL.search(text, at)
-            before, at = at, special.start() if special else len(text)
-            parts.append(plain_signs(text[before:at]))
             if special is None:
+                parts.append(plain_signs(text[at:]))
                 break
-            if table := TABLE.match(text, at):
+            parts.append(plain_signs(text[at : special.start()]))
+            at = special.start()
+            table, formula, command = TABLE.match(text, at), FORMULA.match(text, at), COMMAND.match(text, at)
+            if table is not None:
                 parts.append(self.table(table[2]))
                 at = table.end()
-            elif formula := FORMULA.match(text, at):
+            elif formula is not None:
                 parts.append(formula[0].strip("$"))
                 at = formula.end()
-            elif command := COMMAND.match(text, at):
+            elif command is not None:
                 words, end = self.command(command[1] or command[2], text, command.end())
                 # Blanks after a command are part of it, but line ends count.
                 gap = "\n" * (text.count("\n", at, end) - words.count("\n"))
@@ -212,11 +233,8 @@ class LatexConverter:
         if plain in self._macros and self._left > 0:
             words = self._macros[plain]
             self._left -= len(words)
-            space = (
-                " "
-                if text[at - 1 : at].isspace() and words[-1:].isalnum() and text[at : at + 1] not in ".,;:"
-                else ""
-            )
+            follows = text[at - 1 : at].isspace() and text[at : at + 1] not in ".,;:"
+            space = " " if follows and words[-1:].isalnum() else ""
             return self.convert(words) + space, at
         if name in ACCENTS and not (name.isalpha() and text[at : at + 1] != "{" and text[at - 1 : at] != " "):
             letter, end = argument(text, at)
@@ -226,15 +244,21 @@ class LatexConverter:
             _, at = option(text, at)
             title, end = argument(text, at)
             words = self.inline(title)
-            return words if self._is_inline else literal(f"{'#' * LEVELS[plain]} {escaped(words)}"), end
+            if not self._is_inline:
+                words = literal(f"{'#' * LEVELS[plain]} {escaped(words)}")
+            return words, end
         if plain in FIELDS or plain == "maketitle":
-            return "", argument(text, at)[1] if text[at : at + 1] == "{" else at
+            if text[at : at + 1] == "{":
+                _, at = argument(text, at)
+            return "", at
         if plain in ("begin", "end"):
             return self.environment(plain, text, at)
         if plain == "item":
             term, end = option(text, at)
             lead = f"{self.inline(term)}: " if term else ""
-            return f"; {lead}" if self._is_inline else literal(f"- {escaped(lead)}"), end
+            if self._is_inline:
+                return f"; {lead}", end
+            return literal(f"- {escaped(lead)}"), end
         if plain in INPUTS:
             self._skips.dropped["included files"] += 1
             return "", argument(text, at)[1]
@@ -252,41 +276,34 @@ class LatexConverter:
             _, at = option(text, at)
             caption, end = argument(text, at)
             return BREAK + BREAK + self.convert(caption) + BREAK + BREAK, end
-        if plain in DROPPED:
-            while text[at : at + 1] == "[":
-                before = at
-                _, at = option(text, at)
-                if at == before:
-                    break
-            for _ in range(DROPPED[plain]):
+        if plain in DROPPED_ARGUMENTS:
+            at = after_options(text, at)
+            for _ in range(DROPPED_ARGUMENTS[plain]):
                 if text[at : at + 1] == "{":
                     _, at = argument(text, at)
             return "", at
         if plain in SIGNS:
-            return SIGNS[plain], option(text, at)[1] if plain == "\\" else at
+            if plain == "\\":
+                _, at = option(text, at)
+            return SIGNS[plain], at
         # What another command does is unknown; its arguments are text.
         _, end = option(text, at)
-        return " " if text[end : end + 1].isalnum() and text[at - 1 : at].isspace() else "", end
+        is_before_word = text[end : end + 1].isalnum() and text[at - 1 : at].isspace()
+        return " " if is_before_word else "", end
 
     def environment(self, name: str, text: str, at: int) -> tuple[str, int]:
         """Begin or end an environment: a paragraph of its own."""
         _, end = argument(text, at)
         if name == "begin":
-            while text[end : end + 1] == "[":
-                before = end
-                _, end = option(text, end)
-                if end == before:
-                    break
+            end = after_options(text, end)
         return BREAK + BREAK, end
 
     def table(self, content: str) -> str:
         """Return a table in Markdown, without what describes its columns."""
-        at = 0
-        while content[at : at + 1] in ("{", "["):
-            _, end = argument(content, at) if content[at] == "{" else option(content, at)
-            if end == at:
-                break
-            at = end
+        at = after_options(content, 0)
+        while content[at : at + 1] == "{":
+            _, at = argument(content, at)
+            at = after_options(content, at)
         grid: list[list[str]] = []
         numbers: list[int] = []
         spanning: dict[int, tuple[int, str]] = {}  # by column: rows that are left, and the text
@@ -304,13 +321,16 @@ class LatexConverter:
             line += row.count("\n")
         has_names = len(grid) > 1 and 1 in ruled and (2 not in ruled or len(grid) == 2 or len(grid[0]) > 2)
         if self._is_inline:
-            return "; ".join(cell for cells in grid for cell in cells) + "\n" * content.count("\n")
-        grid = [[escaped(cell) for cell in cells] for cells in grid]
-        rows = [*markdown_table(grid, has_names, numbers)] if grid else []
+            return "; ".join(chain.from_iterable(grid)) + "\n" * content.count("\n")
+        grid = [list(map(escaped, cells)) for cells in grid]
         text, before = "", 0
-        for number, cells in rows:
-            text += f"{GAP}\n" * (number - before) if number > before else BREAK
-            text += f"{LITERAL}{cells}{LITERAL_END}" if cells else ""
+        for number, row in markdown_table(grid, has_names, numbers):
+            if number > before:
+                text += f"{GAP}\n" * (number - before)
+            else:
+                text += BREAK
+            if row:
+                text += f"{LITERAL}{row}{LITERAL_END}"
             before = max(before, number)
         return text + BREAK + "\n" * (content.count("\n") - before)
 
@@ -318,13 +338,16 @@ class LatexConverter:
         cells: list[str] = []
         for cell in re.split(r"(?<!\\)&", row):
             columns = height = 1
-            while many := re.match(r"\s*\\multi(column|row)\s*(?=\{)", cell):
+            while True:
+                many = SPAN.match(cell)
+                if many is None:
+                    break
                 count, at = argument(cell, many.end())
                 _, at = argument(cell, at)
                 cell, _ = argument(cell, at)
-                span = (
-                    min(int(count), MAX_SPAN) if count.strip("*- ").isdecimal() and count.isdecimal() else 1
-                )
+                span = 1
+                if count.isdecimal():
+                    span = min(int(count), MAX_SPAN)
                 if many[1] == "column":
                     columns = span
                 else:
@@ -337,12 +360,18 @@ class LatexConverter:
                     spanning[place] = (height - 1, words)
                 elif left:
                     spanning[place] = (left - 1, above)
-                cells.append(words or (above if left else ""))
+                if not words and left:
+                    cells.append(above)
+                else:
+                    cells.append(words)
         return cells
 
 
 def literal(markdown: str) -> str:
-    return f"{BREAK}{LITERAL}{markdown}{LITERAL_END}" + ("" if markdown.startswith("- ") else BREAK)
+    text = f"{BREAK}{LITERAL}{markdown}{LITERAL_END}"
+    if not markdown.startswith("- "):  # whose text follows
+        text += BREAK
+    return text
 
 
 def plain_signs(text: str) -> str:

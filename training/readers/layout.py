@@ -7,12 +7,12 @@ that look like code or a table keep their breaks.
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Literal
 
 from kcard.training.readers.files import Block
 
-PARAGRAPH = 500  # maximum lines, for text without blank lines
+MAX_PARAGRAPH_LINES = 500  # for text without blank lines
 UNDERLINE = re.compile(r"([=*~^\"'`#.:+-])\1{2,}")
 RULE = re.compile(r"[-=_*~#+.|: ]{4,}")
 BULLET = re.compile(r"(?:[-*+•·o]|(?P<number>\(?(?:\d{1,3}|[a-z])[.)]))\s+(?=\S)")
@@ -23,10 +23,10 @@ SENTENCE = re.compile(r"[.!:;,][\"'”’»)\]]*$")
 GAPS = re.compile(r"\S {3,}\S|\S\t+\S")
 PROMPT = re.compile(r"(?:[$#%>]|>>>) ")
 CODE = re.compile(r"[{}$|\\<>;=]|^\s*[#%>]|\w\(|--\w|/\w+/")
-HEADING = 12  # words at most
-TERM = 12
-NARROW, WIDE = 45, 200  # columns: shorter or longer lines are not wrapped prose
-UNMARKED = 9  # levels: below those of underlined headings
+MAX_HEADING_WORDS = 12
+MAX_TERM_WORDS = 12
+MIN_PROSE_COLUMNS, MAX_PROSE_COLUMNS = 45, 200  # shorter or longer lines are not wrapped prose
+PLAIN_HEADING_LEVEL = 9  # below those of underlined headings
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,9 @@ class _Layout:
         below = [line for line in lines if not RULE.fullmatch(line.text)]
         if not below:
             return None, []
-        first, ruled = below[0], below[0] is not lines[0]
+        first = below[0]
+        is_ruled = first is not lines[0]
+        title = " ".join(first.text.split())
         after = lines[lines.index(first) + 1 :]
         if after and UNDERLINE.fullmatch(after[0].text) and len(after[0].text) >= 0.6 * len(first.text):
             mark = after[0].text[0]
@@ -79,36 +81,39 @@ class _Layout:
                 self._underlines.append(mark)
             level = 1 + self._underlines.index(mark)
             rest = [line for line in below[1:] if line is not after[0]]
-            return Block("heading", " ".join(first.text.split()), first.number, level), rest
-        alone = len(below) == 1
+            return Block("heading", title, first.number, level), rest
+        is_alone = len(below) == 1
         numbered = NUMBERED.match(first.text)
-        left = first.indent == 0 or (alone and numbered and not COUNT.match(first.text))
-        title = " ".join(first.text.split())
-        sentence = SENTENCE.search(title) or title.count(" ") >= HEADING or not any(map(str.isalpha, title))
-        if left and (alone or below[1].indent) and not sentence:
-            # A heading is in capitals; as a paragraph of its own, it may instead be numbered or have a rule above.
-            capitals = title.isupper() and sum(map(str.isalpha, title)) > 3
-            if capitals or (alone and (ruled or NUMBERED.match(title))):
-                depth = numbered[1].count(".") if numbered else 0
-                return Block("heading", title, first.number, UNMARKED + depth), below[1:]
-        return None, below
+        is_left = first.indent == 0 or (is_alone and numbered and not COUNT.match(first.text))
+        if not is_left or not (is_alone or below[1].indent):
+            return None, below
+        letters = sum(map(str.isalpha, title))
+        if SENTENCE.search(title) or title.count(" ") >= MAX_HEADING_WORDS or not letters:
+            return None, below
+        # A heading is in capitals; as a paragraph of its own, it may instead be numbered or have a rule above.
+        is_in_capitals = title.isupper() and letters > 3
+        if not is_in_capitals and not (is_alone and (is_ruled or NUMBERED.match(title))):
+            return None, below
+        level = PLAIN_HEADING_LEVEL
+        if numbered is not None:
+            level += numbered[1].count(".")
+        return Block("heading", title, first.number, level), below[1:]
 
     def body(self, lines: Sequence[IndentedLine]) -> Iterator[Block]:
         """Yield a paragraph, the items of a list, a term with its definition, or code."""
         if not lines:
             return
-        # A list: the first line has a bullet, and so has every line that is no further indented.
-        if BULLET.match(lines[0].text) and all(
-            BULLET.match(line.text) for line in lines if line.indent <= lines[0].indent
-        ):
+        columns = columns_of(lines)
+        terms = _terms(lines)
+        if is_list(lines):
             for item in items_of(lines):
                 yield _prose("item", item)
-        elif columns := columns_of(lines):
+        elif columns:
             for term, meaning in columns:
                 yield Block("term", term, meaning[0].number, len(self._terms) + 1)
                 yield _prose("text", meaning)
                 yield Block("term", "", meaning[0].number, len(self._terms) + 1)
-        elif terms := _terms(lines):
+        elif terms:
             named = ", ".join(" ".join(line.text.split()) for line in lines[:terms])
             yield Block("term", named, lines[0].number, len(self._terms) + 1)
             self._terms.append(lines[0].indent)
@@ -119,6 +124,12 @@ class _Layout:
             yield _prose("text", lines)
 
 
+def is_list(lines: Sequence[IndentedLine]) -> bool:
+    """Return whether the first line has a bullet, and so has every line that is no further indented."""
+    outer = [line for line in lines if line.indent <= lines[0].indent]
+    return all(BULLET.match(line.text) for line in outer)
+
+
 def paragraphs_of(numbered: Iterable[tuple[int, str]]) -> Iterator[list[IndentedLine]]:
     """Yield runs of lines without a blank one."""
     gathered: list[IndentedLine] = []
@@ -126,7 +137,7 @@ def paragraphs_of(numbered: Iterable[tuple[int, str]]) -> Iterator[list[Indented
         text = raw.expandtabs().rstrip()
         if text.strip():
             gathered.append(IndentedLine(number, len(text) - len(text.lstrip()), text.strip()))
-        if gathered and (not text.strip() or len(gathered) == PARAGRAPH):
+        if gathered and (not text.strip() or len(gathered) == MAX_PARAGRAPH_LINES):
             yield gathered
             gathered = []
     if gathered:
@@ -148,12 +159,16 @@ def items_of(lines: Sequence[IndentedLine]) -> Iterator[list[IndentedLine]]:
 
 def _terms(lines: Sequence[IndentedLine]) -> int:
     """Return how many lines at the beginning are terms that the deeper indented lines after them define."""
-    first = lines[0]
-    count = next((at for at, line in enumerate(lines) if line.indent > first.indent + 1), 0)
-    if not count or any(line.indent <= first.indent for line in lines[count:]):
+    least = lines[0].indent
+    count = 0
+    while count < len(lines) and lines[count].indent <= least + 1:
+        line = lines[count]
+        if line.text.count(" ") >= MAX_TERM_WORDS or SENTENCE.search(line.text):
+            return 0
+        count += 1
+    if count == len(lines) or any(line.indent <= least for line in lines[count:]):
         return 0
-    short = all(line.text.count(" ") < TERM and not SENTENCE.search(line.text) for line in lines[:count])
-    return count if short else 0
+    return count
 
 
 def columns_of(lines: Sequence[IndentedLine]) -> list[tuple[str, list[IndentedLine]]]:
@@ -169,15 +184,17 @@ def columns_of(lines: Sequence[IndentedLine]) -> list[tuple[str, list[IndentedLi
             entries[-1][1].append(line)
             continue
         term, *rest = COLUMN.split(line.text)
-        if len(rest) != 1 or term.count(" ") >= TERM / 2:
+        if len(rest) != 1 or term.count(" ") >= MAX_TERM_WORDS / 2:
             return []
         begun = line.indent + line.text.index(rest[0], len(term))
         if entries and abs(begun - column) > 2:
             return []
         column = begun
         entries.append((term, [IndentedLine(line.number, begun, rest[0])]))
-    wrapped = len(lines) > len(entries)
-    return entries if wrapped and left < column else []
+    is_wrapped = len(lines) > len(entries)
+    if not is_wrapped or left >= column:
+        return []
+    return entries
 
 
 def is_code(lines: Sequence[IndentedLine]) -> bool:
@@ -186,22 +203,25 @@ def is_code(lines: Sequence[IndentedLine]) -> bool:
         return False
     if PROMPT.match(lines[0].text):
         return True
-    if sum(bool(GAPS.search(line.text)) for line in lines) > len(lines) / 2:
+    with_gaps = coded = 0
+    is_wrapped = False
+    for line, following in pairwise([*lines, IndentedLine(0, 0, "")]):
+        with_gaps += bool(GAPS.search(line.text))
+        coded += bool(CODE.search(line.text))
+        is_wrapped = is_wrapped or (not SENTENCE.search(line.text) and following.text[:1].islower())
+    if with_gaps > len(lines) / 2:
         return True
     longest = max(len(line.text) for line in lines[:-1])
-    wrapped = any(not SENTENCE.search(a.text) and b.text[:1].islower() for a, b in pairwise(lines))
-    coded = sum(bool(CODE.search(line.text)) for line in lines)
-    return (
-        (longest < NARROW and not wrapped)
-        or longest > WIDE
-        or (coded > len(lines) / 2 and len({x.indent for x in lines}) > 1)
-    )
+    if longest > MAX_PROSE_COLUMNS or (longest < MIN_PROSE_COLUMNS and not is_wrapped):
+        return True
+    indents = {line.indent for line in lines}
+    return coded > len(lines) / 2 and len(indents) > 1
 
 
 def _prose(kind: Literal["text", "item"], lines: Sequence[IndentedLine]) -> Block:
     """Join lines into one text. A word divided at a line's end loses its hyphen in justified text, which has runs of
     blanks; elsewhere the hyphen stays."""
-    justified = any("  " in line.text for line in lines)
+    is_justified = any("  " in line.text for line in lines)
     words: list[str] = []
     begun = []
     for line in lines:
@@ -209,7 +229,9 @@ def _prose(kind: Literal["text", "item"], lines: Sequence[IndentedLine]) -> Bloc
         first, *rest = line.text.split()
         last = words[-1] if words else ""
         if last.endswith("-") and last[-2:-1].isalpha() and first[0].islower():
-            words[-1] = (last[:-1] if justified else last) + first
+            if is_justified:
+                last = last[:-1]
+            words[-1] = last + first
         else:
             words.append(first)
         words += rest
@@ -217,8 +239,12 @@ def _prose(kind: Literal["text", "item"], lines: Sequence[IndentedLine]) -> Bloc
 
 
 def _code(lines: Sequence[IndentedLine]) -> Block:
-    begun = accumulate((len(line.text.split()) for line in lines), initial=0)
-    places = tuple((words, line.number) for words, line in zip(begun, lines, strict=False))
     least = min(line.indent for line in lines)
-    text = "\n".join(" " * (line.indent - least) + line.text for line in lines)
-    return Block("code", text, lines[0].number, lines=places[1:])
+    texts: list[str] = []
+    places: list[tuple[int, int]] = []
+    words = 0
+    for line in lines:
+        places.append((words, line.number))
+        words += len(line.text.split())
+        texts.append(" " * (line.indent - least) + line.text)
+    return Block("code", "\n".join(texts), lines[0].number, lines=tuple(places[1:]))

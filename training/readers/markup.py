@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import accumulate, pairwise
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal
 
 from kcard.training.readers.files import Block, Document, SkipReport
@@ -135,9 +135,8 @@ class _Walk:
                 shown = without_hidden_elements(without_comments(token.content), self._skips)
                 for text in TAG.sub(_line_ends, shown).split("\n\n"):
                     begun = _line_starts(text, first)
-                    yield from self.block(
-                        "text", " ".join(text.split()), begun[0][1] if begun else first, begun
-                    )
+                    if begun:
+                        yield from self.block("text", " ".join(text.split()), begun[0][1], begun)
                     first += text.count("\n") + 2
             elif token.type == "front_matter":
                 yield from front_matter(token.content, line)
@@ -174,10 +173,13 @@ class _Walk:
             yield Block("heading", text.rstrip(" :"), line, BOLD)
         else:
             # Where the lines of the tokens begin.
-            ends = [at for at, token in enumerate(tokens) if token.type in ("softbreak", "hardbreak")]
-            rows = [tokens[start:end] for start, end in pairwise([0, *ends])]
-            begun = accumulate(len(plain(row).split()) for row in rows)
-            places = [(words, number) for number, words in enumerate(begun, line + 1)]
+            places: list[tuple[int, int]] = []
+            words = start = 0
+            for at, token in enumerate(tokens):
+                if token.type in ("softbreak", "hardbreak"):
+                    words += len(plain(tokens[start:at]).split())
+                    places.append((words, line + len(places) + 1))
+                    start = at
             yield from self.block("item" if self._marks else "text", text, line, places)
 
     def block(
@@ -190,12 +192,12 @@ class _Walk:
         """Yield the block, with the mark of the list item that it begins. `lines`: see Block."""
         if not text.strip():
             return
-        before = len(text.split())
-        if self._marks and self._marks[-1]:
-            text = self._marks[-1] + text
-            self._marks[-1] = ""
-        more = len(text.split()) - before
-        yield Block(kind, text, line, lines=tuple((words + more, number) for words, number in lines if words))
+        mark = ""
+        if self._marks:
+            mark, self._marks[-1] = self._marks[-1], ""
+        mark_words = len((mark + text).split()) - len(text.split())
+        places = [(words + mark_words, number) for words, number in lines if words]
+        yield Block(kind, mark + text, line, lines=tuple(places))
 
 
 def front_matter(content: str, line: int) -> Iterator[Block]:
@@ -211,13 +213,18 @@ def front_matter(content: str, line: int) -> Iterator[Block]:
         return
     if not isinstance(fields, dict):
         return
-    values = {str(name).lower(): words for name, value in fields.items() if (words := front_words(value))}
+    values: dict[str, str] = {}
+    for name, value in fields.items():
+        words = front_words(value)
+        if words:
+            values[str(name).lower()] = words
     yield from front_fields(values, line)
 
 
 def front_fields(values: Mapping[str, str], line: int) -> Iterator[Block]:
     """Yield the title of a document as a heading, and its other fields, by their names in FRONT_FIELDS, as lines."""
-    if title := values.get("title"):
+    title = values.get("title")
+    if title:
         yield Block("heading", title[:MAX_FIELD_CHARACTERS], line, 1)
     for name, label in FRONT_FIELDS.items():
         if name in values:
@@ -227,21 +234,26 @@ def front_fields(values: Mapping[str, str], line: int) -> Iterator[Block]:
 def front_words(value: object) -> str:
     """Return a value of front matter as words: a text, or a list of texts or of objects with a name. Nothing deeper is
     read, since YAML can refer to one list many times."""
+    if not isinstance(value, list):
+        value = [value]
     words: list[str] = []
-    for item in value if isinstance(value, list) else [value]:
-        text = item.get("name") if isinstance(item, dict) else item
-        if isinstance(text, str) and text.strip() and sum(map(len, words)) < MAX_FIELD_CHARACTERS:
-            words.append(" ".join(text.split())[:MAX_FIELD_CHARACTERS])
+    for item in value:
+        if isinstance(item, dict):
+            item = item.get("name")
+        if isinstance(item, str) and item.strip() and sum(map(len, words)) < MAX_FIELD_CHARACTERS:
+            words.append(" ".join(item.split())[:MAX_FIELD_CHARACTERS])
     return ", ".join(words)
 
 
 def _line_starts(text: str, line: int) -> list[tuple[int, int]]:
     """Return where the lines of a text that have words begin: (words before it, its number), from number `line` on."""
-    rows = [len(row.split()) for row in text.split("\n")]
-    before = accumulate(rows, initial=0)
-    return [
-        (words, number) for number, (words, row) in enumerate(zip(before, rows, strict=False), line) if row
-    ]
+    starts: list[tuple[int, int]] = []
+    words = 0
+    for number, row in enumerate(text.split("\n"), line):
+        if row.strip():
+            starts.append((words, number))
+        words += len(row.split())
+    return starts
 
 
 def _line_ends(markup: re.Match[str]) -> str:
@@ -250,11 +262,14 @@ def _line_ends(markup: re.Match[str]) -> str:
 
 def without_comments(text: str) -> str:
     """Replace each comment of HTML by a blank and its line ends. One that is never closed is text."""
-    parts, at = [], 0
-    while (start := text.find("<!--", at)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
+    parts, at = list[str](), 0
+    while True:
+        start = text.find("<!--", at)
+        end = text.find("-->", start + 4)
+        if start < 0 or end < 0:
+            return "".join(parts) + text[at:]
         parts.append(text[at:start] + " " + "\n" * text.count("\n", start, end))
         at = end + 3
-    return "".join(parts) + text[at:]
 
 
 # Words that a reader of the document does not see as its text: struck through, or hidden.
@@ -275,7 +290,10 @@ def without_struck(tokens: "Sequence[Token]", skips: SkipReport) -> "list[Token]
     lines stay."""
     shown: list[Token] = []
     struck: list[Token] = []
-    last = {mark: at for at, token in enumerate(tokens) if (mark := _closed_mark(token))}
+    last: dict[str, int] = {}
+    for at, token in enumerate(tokens):
+        last[_closed_mark(token)] = at
+    last.pop("", None)
     end = 0  # of what is struck through
     for at, token in enumerate(tokens):
         if at >= end:
@@ -284,9 +302,8 @@ def without_struck(tokens: "Sequence[Token]", skips: SkipReport) -> "list[Token]
             struck.append(token)
             continue
         if token.type == "text" and "%%" in token.content:
-            skips.dropped[HIDDEN_WORDS] += sum(
-                len(note.split()) for note in NOTE_TO_SELF.findall(token.content)
-            )
+            for note in NOTE_TO_SELF.findall(token.content):
+                skips.dropped[HIDDEN_WORDS] += len(note.split())
             token = token.copy(content=NOTE_TO_SELF.sub(" ", token.content))
         shown.append(token)
     skips.dropped[STRUCK_WORDS] += len(plain(struck).split())
@@ -297,20 +314,28 @@ def _closed_mark(token: "Token") -> str:
     """Return the mark that a token closes: ~~, or the name of a tag; "" for others."""
     if token.type == "s_close":
         return "~~"
-    closing = CLOSING_TAG.match(token.content) if token.type == "html_inline" else None
-    return closing[1].lower() if closing else ""
+    closing = CLOSING_TAG.match(token.content)
+    if token.type != "html_inline" or closing is None:
+        return ""
+    return closing[1].lower()
 
 
 def _end_of_struck(tokens: "Sequence[Token]", start: int, last: Mapping[str, int]) -> int:
     """Return the place after the end of what is struck through from a token on; the token's own place for others, such
     as a tag that is never closed. `last`: the last place where each mark is closed."""
     token = tokens[start]
-    mark = "~~" if token.type == "s_open" else ""
-    if token.type == "html_inline" and (tag := ELEMENT.match(token.content)) and tag[1].lower() in STRUCK:
+    mark = ""
+    tag = ELEMENT.match(token.content)
+    if token.type == "s_open":
+        mark = "~~"
+    elif token.type == "html_inline" and tag is not None and tag[1].lower() in STRUCK:
         mark = tag[1].lower()
     if last.get(mark, 0) <= start:
         return start
-    return next(at for at in range(start + 1, len(tokens)) if _closed_mark(tokens[at]) == mark) + 1
+    end = start + 1
+    while _closed_mark(tokens[end]) != mark:
+        end += 1
+    return end + 1
 
 
 def without_hidden_elements(text: str, skips: SkipReport) -> str:
@@ -318,11 +343,15 @@ def without_hidden_elements(text: str, skips: SkipReport) -> str:
     stays."""
     lower = text.lower()
     last: dict[str, int] = {}  # the last place where each element is closed
-    parts, at = [], 0
+    parts, at = list[str](), 0
     for tag in ELEMENT.finditer(text):
         name = tag[1].lower()
-        kind = STRUCK_WORDS if name in STRUCK else HIDDEN_WORDS
-        if tag.start() < at or (name not in STRUCK and not HIDDEN_ATTRIBUTES.search(tag[2])):
+        kind = STRUCK_WORDS
+        if name not in STRUCK:
+            if not HIDDEN_ATTRIBUTES.search(tag[2]):
+                continue
+            kind = HIDDEN_WORDS
+        if tag.start() < at:
             continue
         if name not in last:
             last[name] = lower.rfind(f"</{name}")
@@ -343,12 +372,11 @@ def title_words(text: str) -> str:
 def is_title(bold: str, paragraph: str) -> bool:
     """Return whether a paragraph that is all bold is the title of what follows: a question, or a few words. Both are
     `title_words`."""
-    text = bold
-    if text != paragraph or not any(map(str.isalpha, text)):
+    if bold != paragraph or not any(map(str.isalpha, bold)):
         return False
-    if QUESTION.fullmatch(text):
-        return text.count(" ") < MAX_QUESTION_WORDS
-    return text.count(" ") < MAX_TITLE_WORDS and not SENTENCE.search(text)
+    if QUESTION.fullmatch(bold):
+        return bold.count(" ") < MAX_QUESTION_WORDS
+    return bold.count(" ") < MAX_TITLE_WORDS and not SENTENCE.search(bold)
 
 
 def leading_bold(tokens: "Sequence[Token]") -> str:
@@ -356,8 +384,7 @@ def leading_bold(tokens: "Sequence[Token]") -> str:
     shown = [token for token in tokens if token.type != "text" or token.content.strip()]
     if not shown or shown[0].type != "strong_open":
         return ""
-    end = next(at for at, token in enumerate(shown) if token.type == "strong_close")
-    return plain(shown[:end])
+    return plain(list(takewhile(lambda token: token.type != "strong_close", shown)))
 
 
 def plain(tokens: "Sequence[Token]") -> str:

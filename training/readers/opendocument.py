@@ -13,7 +13,7 @@ from kcard.training.readers.files import Block, Document, SkipReport
 from kcard.training.readers.markup import HIDDEN_WORDS, STRUCK_WORDS
 from kcard.training.readers.packed import PackedDocument, attribute, local_name, unpack
 from kcard.training.readers.sheets import MAX_COLUMNS, SheetRow, sheet_blocks
-from kcard.training.readers.web import web_blocks
+from kcard.training.readers.web import converted_blocks
 
 CONTENT, META = "content.xml", "meta.xml"
 UNREAD = {
@@ -52,33 +52,36 @@ class Styles:
                 for child in style:
                     for key, value in child.attrib.items():
                         properties[key.rpartition("}")[2]] = value
-                hidden, line = properties.get("display"), properties.get("text-line-through-style")
+                is_hidden = is_struck = None
+                if "display" in properties:
+                    is_hidden = properties["display"] in ("none", "false")
                 if properties.get("visibility") == "hidden":  # a slide
-                    hidden = "none"
-                self._styles[attribute(style, "name")] = OdfStyle(
-                    None if hidden is None else hidden in ("none", "false"),
-                    None if line is None else line != "none",
-                    attribute(style, "parent-style-name"),
-                )
+                    is_hidden = True
+                if "text-line-through-style" in properties:
+                    is_struck = properties["text-line-through-style"] != "none"
+                parent = attribute(style, "parent-style-name")
+                self._styles[attribute(style, "name")] = OdfStyle(is_hidden, is_struck, parent)
 
     def of(self, name: str) -> OdfStyle:
         """Return the style of a name, with what it inherits."""
-        whole = OdfStyle()
+        is_hidden = is_struck = None
         visited: set[str] = set()
         while name in self._styles and name not in visited:
             visited.add(name)
             style = self._styles[name]
-            whole = OdfStyle(
-                style.is_hidden if whole.is_hidden is None else whole.is_hidden,
-                style.is_struck if whole.is_struck is None else whole.is_struck,
-            )
+            if is_hidden is None:
+                is_hidden = style.is_hidden
+            if is_struck is None:
+                is_struck = style.is_struck
             name = style.parent
-        return whole
+        return OdfStyle(is_hidden, is_struck)
 
     def base_of(self, name: str) -> str:
         """Return the style of a paragraph that the user chose, of which an automatic one is a variant."""
         style = self._styles.get(name)
-        return (style.parent if style is not None and style.parent else name).replace("_20_", " ")
+        if style is not None and style.parent:
+            name = style.parent
+        return name.replace("_20_", " ")
 
 
 def read_opendocument(document: Document) -> Iterator[Block]:
@@ -95,7 +98,10 @@ def read_opendocument(document: Document) -> Iterator[Block]:
 class OdfReader:
     def __init__(self, package: PackedDocument, content: Any, document: Document) -> None:
         common = package.tree("styles.xml")
-        self._styles = Styles([content] if common is None else [common, content])
+        roots = [content]
+        if common is not None:
+            roots = [common, content]
+        self._styles = Styles(roots)
         self._content = content
         self._document = document
         self._skips: SkipReport = document.skips
@@ -112,14 +118,7 @@ class OdfReader:
                     yield from self.slide(page, number)
             else:
                 text = self.html(body)
-                yield from self.web_blocks(text + "".join(self._notes))
-
-    def web_blocks(self, page: str, line: int = 0) -> Iterator[Block]:
-        """Yield the blocks of HTML, numbered from 1, or all of them at `line`."""
-        if page.strip():
-            blocks = web_blocks(f"<html><body>{page}</body></html>", self._document.path, self._skips)
-            for number, block in enumerate(blocks, 1):
-                yield replace(block, line=line or number, lines=())
+                yield from converted_blocks(text + "".join(self._notes), self._document)
 
     def html(self, element: Any) -> str:
         """Return the content of an element as HTML."""
@@ -142,8 +141,7 @@ class OdfReader:
         if kind == "table-cell":
             spans = ""
             for name, columns in (("colspan", "number-columns-spanned"), ("rowspan", "number-rows-spanned")):
-                if span := attribute(element, columns):
-                    spans += f' {name}="{int(span)}"'
+                spans += f' {name}="{int(attribute(element, columns) or 1)}"'
             return f"<td{spans}>{self.html(element)}</td>"
         if kind == "tracked-changes":
             words = " ".join(" ".join(part.itertext()) for part in element.iter("{*}deletion"))
@@ -156,16 +154,19 @@ class OdfReader:
             return ""
         if kind == "frame":
             # A text, a table, or a picture by its description.
-            boxes = "".join(
-                self.element(child) for child in element if local_name(child) in ("text-box", "table")
-            )
-            described = " ".join(child.text or "" for child in element if local_name(child) == "desc")
-            return f"{boxes} {escape(described)} "
+            boxes = described = ""
+            for child in element:
+                if local_name(child) in ("text-box", "table"):
+                    boxes += self.element(child)
+                elif local_name(child) == "desc":
+                    described += f" {escape(child.text or '')}"
+            return f"{boxes} {described} "
         inner = self.html(element)
         if kind == "p" and self._styles.base_of(attribute(element, "style-name")) in TITLE_STYLES:
             return f"<h1>{inner}</h1>"
-        tag = TAGS.get(kind)
-        return f"<{tag}>{inner}</{tag}>" if tag else inner
+        if kind not in TAGS:
+            return inner
+        return f"<{TAGS[kind]}>{inner}</{TAGS[kind]}>"
 
     def is_unseen(self, element: Any) -> bool:
         """Return whether an element is hidden or struck through, and count its words."""
@@ -176,8 +177,8 @@ class OdfReader:
         is_hidden = is_hidden or (bool(style.is_hidden) and kind in ("p", "h", "span", "section", "page"))
         is_struck = bool(style.is_struck) and kind in ("p", "h", "span")
         if is_hidden or is_struck:
-            words = len("".join(element.itertext()).split())
-            self._skips.dropped[HIDDEN_WORDS if is_hidden else STRUCK_WORDS] += words
+            kind_of_words = HIDDEN_WORDS if is_hidden else STRUCK_WORDS
+            self._skips.dropped[kind_of_words] += len("".join(element.itertext()).split())
         return is_hidden or is_struck
 
     def slide(self, page: Any, number: int) -> Iterator[Block]:
@@ -189,7 +190,8 @@ class OdfReader:
         yield Block("heading", " ".join(title.split()), number, 2)
         for frame in page:
             if frame not in titles:
-                yield from self.web_blocks(self.element(frame), number)
+                for block in converted_blocks(self.element(frame), self._document):
+                    yield replace(block, line=number)
 
     def sheet(self, table: Any) -> Iterator[Block]:
         """Yield the rows of a sheet of a spreadsheet."""
@@ -221,14 +223,14 @@ class OdfReader:
                 is_number = attribute(cell, "value-type") in NUMBERS
                 if local_name(cell) == "covered-table-cell":
                     last, text, is_number = spanning.get(column, (0, "", False))
-                    text = text if number <= last else ""
-                else:
-                    filled += bool(text)
-                width, height = (
-                    int(attribute(cell, f"number-{which}-spanned") or 1) for which in ("columns", "rows")
-                )
-                for covered in range(column, min(column + width, MAX_COLUMNS)):
-                    if width > 1 or height > 1:
+                    if number > last:
+                        text = ""
+                elif text:
+                    filled += 1
+                width = int(attribute(cell, "number-columns-spanned") or 1)
+                height = int(attribute(cell, "number-rows-spanned") or 1)
+                if width > 1 or height > 1:
+                    for covered in range(column, min(column + width, MAX_COLUMNS)):
                         spanning[covered] = (number + height - 1, text, is_number)
                 texts += [text] * count
                 numeric += [is_number] * count
@@ -236,12 +238,14 @@ class OdfReader:
                 if at < len(texts):
                     self._skips.dropped[HIDDEN_WORDS] += len(texts[at].split())
                     del texts[at], numeric[at]
-            if filled == 1 and len({*filter(None, texts)}) == 1:  # a title over all columns
-                texts = [*dict.fromkeys(filter(None, texts))]
+            words = set(filter(None, texts))
+            if filled == 1 and len(words) == 1:  # a title over all columns
+                texts = list(words)
             while texts and not texts[-1]:
                 texts.pop()
             if is_shown:
-                for copy in range(min(repeated, MAX_REPEATED_ROWS) if texts else 1):
+                copies = min(repeated, MAX_REPEATED_ROWS) if texts else 1
+                for copy in range(copies):
                     yield SheetRow(number + copy, texts, numeric[: len(texts)])
             number += repeated
 
@@ -249,10 +253,10 @@ class OdfReader:
         """Return the text of a cell as it is shown, of which lines are divided by semicolons."""
         from bs4 import BeautifulSoup
 
-        lines = []
+        lines: list[str] = []
         for paragraph in cell.iterfind("{*}p"):
             words = self.element(paragraph)
             if "<" in words or "&" in words:
                 words = BeautifulSoup(words, "lxml").get_text()
             lines.append(" ".join(words.split()))
-        return "; ".join(line for line in lines if line)
+        return "; ".join(filter(None, lines))

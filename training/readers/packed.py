@@ -19,7 +19,7 @@ from kcard.training.readers.markup import front_fields
 TEXT_PARTS = (".xml", ".rels", ".opf", ".xhtml", ".html", ".htm")
 MAX_TEXT_BYTES = 100_000_000  # that these parts have unpacked
 # What zipfile, expat, lxml and mammoth raise: RuntimeError for a part with a password, SyntaxError for no XML.
-UNEXPECTED = (
+PARSER_ERRORS = (
     BadZipFile, zlib.error, ExpatError, SyntaxError, LookupError, ValueError, OSError, EOFError, RuntimeError,
     AttributeError,
 )  # fmt: skip
@@ -60,14 +60,18 @@ class PackedDocument:
     def tree(self, name: str) -> Any:
         """Return the root of a part in XML; None if it is missing. Entities, and what lies elsewhere, are not read."""
         data = self.read(name)
-        return None if data is None else parse_xml(data)
+        if data is None:
+            return None
+        return parse_xml(data)
 
     def relations(self, name: str) -> dict[str, tuple[str, str]]:
         """Return what a part refers to: by id, the last word of its type and the name of the other part."""
         folder, _, file = name.rpartition("/")
         root = self.tree(f"{folder}/_rels/{file}.rels")
         targets: dict[str, tuple[str, str]] = {}
-        for relation in root if root is not None else ():
+        if root is None:
+            return targets
+        for relation in root:
             kind = relation.get("Type", "").rpartition("/")[2]
             target = posixpath.normpath(posixpath.join("/", folder, relation.get("Target", "")))
             targets[relation.get("Id", "")] = (kind, target.lstrip("/"))
@@ -120,7 +124,7 @@ def unpack(document: Document, noun: str) -> Iterator[PackedDocument]:
         ) from error
     except RecursionError:
         raise
-    except UNEXPECTED as error:
+    except PARSER_ERRORS as error:
         raise CorpusError(f"{document.path} is not {noun}, or a damaged one") from error
 
 
@@ -134,7 +138,14 @@ def parse_xml(data: bytes) -> Any:
 
 def local_name(element: Any) -> str:
     """Return the name of an element without its namespace; "" for a comment or an instruction."""
-    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
+    if not isinstance(element.tag, str):
+        return ""
+    return element.tag.rpartition("}")[2]
+
+
+def count_words(element: Any, path: str) -> int:
+    """Count the words in the elements of a name, such as "{*}t", below an element."""
+    return sum(len((text.text or "").split()) for text in element.iter(path))
 
 
 def attribute(element: Any, name: str) -> str:
@@ -142,7 +153,10 @@ def attribute(element: Any, name: str) -> str:
     own = element.get(name)
     if own is not None:
         return str(own)
-    return next((str(value) for key, value in element.attrib.items() if key.rpartition("}")[2] == name), "")
+    for key, value in element.attrib.items():
+        if key.rpartition("}")[2] == name:
+            return str(value)
+    return ""
 
 
 def is_on(value: str) -> bool:

@@ -22,17 +22,17 @@ NUMERAL = re.compile(r"\d{1,9}")
 PAGE_NUMBER = re.compile(r"\W*#(?:\s*/\s*#)?\W*")  # the shape of a line
 HYPHEN = re.compile(r"(?<=[\w/])[-\u00ad\ufffe]$")  # of a word, or of an address that is divided at a slash
 SLASH = re.compile(r"\S/$")
-DIVIDED = "\ufffe"  # PDFium's for the hyphen and the break of a divided word
+DIVIDED_WORD = "\ufffe"  # PDFium's for the hyphen and the break of a divided word
 LINE_END = re.compile("\r\n|(?<=\ufffe)")
 WORD = re.compile(r"\w+(?:-\w+)*")
-LAST_WORD, FIRST_WORD = re.compile(r"\w+(?:-\w+)*$"), re.compile(r"\w+(?:-\w+)*")
+LAST_WORD = re.compile(r"\w+(?:-\w+)*$")
 # Before a word they may keep their hyphen.
 _PREFIXES = "anti co ex mid multi non post pre re self semi sub ultra well"
 PREFIXES = frozenset(_PREFIXES.split())
-MIN_WORD = 4  # letters of a word that others may follow after a hyphen
+MIN_FIRST_LETTERS = 4  # letters of a word that others may follow after a hyphen
 LIGATURES = re.compile("[\ufb00-\ufb06]")
 ITEM = re.compile(r"^[•‣▪◦●■–—*-]\s+(?=\S)")
-LARGER = 1.15  # times the size of the text
+MIN_HEADING_SIZE = 1.15  # times that of the text
 MAX_HEADING_WORDS = 15  # words of a heading
 NUMBER = re.compile(r"^(?:(?:Chapter|Appendix|Part)\s+)?(?:\d+|[A-Z])(?:\.\d+)*\.?\s+")
 NUMBERED = re.compile(r"\d+(?:\.\d+)+(?=\s)")
@@ -62,8 +62,7 @@ def read(document: Document) -> Iterator[Block]:
     begins."""
     pages, outline = read_pages(document)
     # Without empty lines at both ends of a page.
-    filled = [[at for at, line in enumerate(lines) if line.text] for lines in pages]
-    pages = [lines[at[0] : at[-1] + 1] if at else [] for at, lines in zip(filled, pages, strict=True)]
+    pages = list(map(without_empty_edges, pages))
     if not any(pages):
         raise CorpusError(
             f"{document.path} holds no text on its {len(pages)} pages: if it is a scan, run OCR on it"
@@ -92,7 +91,18 @@ def read(document: Document) -> Iterator[Block]:
 
 def _block(text: str, page: int) -> Block:
     item = ITEM.match(text)
-    return Block("item", f"- {text[item.end() :]}", page) if item else Block("text", text, page)
+    if item is None:
+        return Block("text", text, page)
+    return Block("item", f"- {text[item.end() :]}", page)
+
+
+def without_empty_edges(lines: list[PageLine]) -> list[PageLine]:
+    start, end = 0, len(lines)
+    while end and not lines[end - 1].text:
+        end -= 1
+    while start < end and not lines[start].text:
+        start += 1
+    return lines[start:end]
 
 
 def read_pages(document: Document) -> tuple[list[list[PageLine]], dict[str, int]]:
@@ -122,21 +132,21 @@ def lines_of(page: Any) -> list[PageLine]:
     from pypdfium2 import raw
 
     text = page.get_text_range()
+    borders = [mark.span() for mark in LINE_END.finditer(text)]
     lines, at = [], 0
-    for end in [*LINE_END.finditer(text), None]:
-        line = text[at : end.start()] if end is not None else text[at:]
+    for end, next_line in [*borders, (len(text), len(text))]:
+        line = text[at:end]
         clean = LIGATURES.sub(lambda match: unicodedata.normalize("NFKC", match[0]), line)
         clean = " ".join(unicodedata.normalize("NFC", clean).split())
         if clean:
             size = float(raw.FPDFText_GetFontSize(page.raw, at))
-            last = at + len(line.rstrip().removesuffix(DIVIDED)) - 1
-            (left, bottom, _, _), (_, _, right, _) = (
-                page.get_charbox(place, loose=True) for place in (at, last)
-            )
+            last = at + len(line.rstrip().removesuffix(DIVIDED_WORD)) - 1
+            left, bottom, _, _ = page.get_charbox(at, loose=True)
+            _, _, right, _ = page.get_charbox(last, loose=True)
             lines.append(PageLine(clean, round(size, 1), 0, left, right, bottom))
         else:
             lines.append(PageLine(""))
-        at = end.end() if end is not None else len(text)
+        at = next_line
     return lines
 
 
@@ -144,8 +154,12 @@ def drop_edges(pages: list[list[PageLine]], document: Document) -> list[list[Pag
     """Remove headers and footers: lines at the edge that recur on at least three pages and a third of all, and page
     numbers. Their numbers may count the pages; lines whose numbers differ otherwise stay, such as the total of each
     bill, and so do lines that end in a colon, which introduce the next one."""
-    edges = [[(at, _shape(lines[at])) for at in _edges(lines)] for lines in pages]
-    counts = Counter(shape for rows in edges for shape in {shape for _, shape in rows})
+    edges: list[list[tuple[int, str]]] = []  # of each page: places of lines, and their shapes
+    counts: Counter[str] = Counter()
+    for lines in pages:
+        rows = [(at, _shape(lines[at])) for at in _edges(lines)]
+        edges.append(rows)
+        counts.update({shape for _, shape in rows})
     least = max(3, len(pages) / 3)
     common = {shape for shape, count in counts.items() if count >= least and not shape.endswith(":")}
     # The numbers of such lines, by page.
@@ -161,23 +175,24 @@ def drop_edges(pages: list[list[PageLine]], document: Document) -> list[list[Pag
             return False
         nearby = 0
         for other in range(page - NEARBY_PAGES, page + NEARBY_PAGES + 1):
-            expected = [(number, number + other - page) for number in _numbers(line)]
-            nearby += other != page and any(
-                all(map(tuple.__contains__, expected, values)) for values in numbers.get((other, shape), ())
-            )
+            if other == page:
+                continue
+            for values in numbers.get((other, shape), ()):
+                steps = [value - number for value, number in zip(values, _numbers(line), strict=True)]
+                if set(steps) <= {0, other - page}:
+                    nearby += 1
+                    break
         return nearby >= 2
 
     cleaned = []
     for page, (lines, rows) in enumerate(zip(pages, edges, strict=True)):
         dropped = set()
+        own_numbers = ((page + 1,), (page + 1, len(pages)))
         for at, shape in rows:
             if recurs(page, lines[at], shape):
                 document.skips.dropped["page headers"] += 1
                 dropped.add(at)
-            elif PAGE_NUMBER.fullmatch(shape) and _numbers(lines[at]) in (
-                (page + 1,),
-                (page + 1, len(pages)),
-            ):
+            elif PAGE_NUMBER.fullmatch(shape) and _numbers(lines[at]) in own_numbers:
                 document.skips.dropped["page numbers"] += 1
                 dropped.add(at)
         cleaned.append([line for at, line in enumerate(lines) if at not in dropped])
@@ -202,27 +217,29 @@ def mark_headings(pages: list[list[PageLine]], outline: dict[str, int]) -> list[
     sizes = Counter[float]()
     for line in chain.from_iterable(pages):
         sizes[line.size] += len(line.text)
-    body = sizes.most_common(1)[0][0] if sizes else 0.0
-    larger = sorted({size for size in sizes if size > LARGER * body}, reverse=True)
+    body = max(sizes, key=sizes.__getitem__, default=0.0)
+    larger = sorted((size for size in sizes if size > MIN_HEADING_SIZE * body), reverse=True)
 
     def level(line: PageLine) -> int:
         if SENTENCE_END.search(line.text):
             return 0
-        if level := outline.get(_key(line.text), 0):
-            return level
-        if (
-            line.size not in larger
-            or line.text.count(" ") >= MAX_HEADING_WORDS
-            or not any(map(str.isalpha, line.text))
-        ):
+        outline_level = outline.get(_key(line.text), 0)
+        if outline_level:
+            return outline_level
+        if line.size not in larger or line.text.count(" ") >= MAX_HEADING_WORDS:
+            return 0
+        if not any(map(str.isalpha, line.text)):
             return 0
         numbered = NUMBERED.match(line.text)
-        return numbered[0].count(".") + 1 if numbered else 1 + larger.index(line.size)
+        if numbered is not None:
+            return numbered[0].count(".") + 1
+        return 1 + larger.index(line.size)
 
-    return [
-        [replace(line, level=level(line)) for line in lines if not LEADERS.search(line.text)]
-        for lines in pages
-    ]
+    marked = []
+    for lines in pages:
+        shown = [line for line in lines if not LEADERS.search(line.text)]
+        marked.append([replace(line, level=level(line)) for line in shown])
+    return marked
 
 
 def _key(title: str) -> str:
@@ -233,7 +250,7 @@ def _key(title: str) -> str:
 # Paragraphs of the columns of a page.
 
 FULL_SHARE = 0.9  # of a column's lines that are not longer than a full one
-SHORT = 0.5  # of the letters of a full line, which no wrapped line has fewer than
+MIN_WRAPPED_SHARE = 0.5  # of the letters of a full line, which no wrapped line has fewer than
 PARAGRAPH_GAP = 1.5  # times the usual distance of lines
 OTHER_SIZE = 1.5  # points by which footnotes differ from the text
 
@@ -251,18 +268,21 @@ class Column:
     @classmethod
     def of(cls, lines: Sequence[PageLine]) -> "Column":
         filled = [line for line in lines if line.text and not line.level]
+        if not filled:
+            return cls(lines, 0.0, 0, 0.0)
         last = int(FULL_SHARE * (len(filled) - 1) + 0.5)
+        edges = sorted(line.right for line in filled)
+        lengths = sorted(len(line.text) for line in filled)
         gaps = sorted(above.bottom - below.bottom for above, below in pairwise(filled))
-        return cls(
-            lines,
-            sorted(line.right for line in filled)[last] if filled else 0.0,
-            sorted(len(line.text) for line in filled)[last] if filled else 0,
-            gaps[len(gaps) // 2] if gaps else 0.0,
-        )
+        gap = gaps[len(gaps) // 2] if gaps else 0.0
+        return cls(lines, edges[last], lengths[last], gap)
 
     def is_ended(self, line: PageLine, following: PageLine) -> bool:
         """Return whether a line was ended on purpose: the first word of the next one would fit into it."""
-        return self.edge - line.right > following.first_word_width or len(line.text) < SHORT * self.length
+        return (
+            self.edge - line.right > following.first_word_width
+            or len(line.text) < MIN_WRAPPED_SHARE * self.length
+        )
 
     def goes_on(self, line: PageLine, paragraph: Sequence[PageLine]) -> bool:
         """Return whether the last line goes on in the first paragraph of the next column, on this page or another. A
@@ -317,32 +337,37 @@ class WordDivision:
     def __init__(self, texts: Iterable[str]) -> None:
         self._words: set[str] = set()
         for text in texts:
-            self._words.update(word.lower() for word in WORD.findall(text.removesuffix(DIVIDED)))
+            self._words.update(word.lower() for word in WORD.findall(text.removesuffix(DIVIDED_WORD)))
 
     def join(self, lines: Sequence[PageLine]) -> str:
         text = ""
-        for line in (line.text for line in lines):
+        for line in lines:
+            follows = line.text
             end = text[-2:]
-            if HYPHEN.search(end) and line[:1].isalnum():
-                is_plain = end[-1] == "-"
-                before = text[:-1]
-                keeps = self.keeps_hyphen(before, line)
-                if is_plain and not keeps and not line[:1].islower():
-                    text += f" {line}"
+            begins_word = follows[:1].isalnum()
+            if HYPHEN.search(end) and begins_word:
+                keeps = self.keeps_hyphen(text[:-1], follows)
+                if keeps:
+                    text = f"{text[:-1]}-{follows}"
+                elif end[-1] != "-" or follows[:1].islower():
+                    text = text[:-1] + follows
                 else:
-                    text = f"{before}{'-' if keeps else ''}{line}"
+                    text += f" {follows}"
+            elif SLASH.search(end) and begins_word:
+                text += follows
             else:
-                text += line if SLASH.search(end) and line[:1].isalnum() else f" {line}"
-        return text.replace(DIVIDED, "").strip()
+                text += f" {follows}"
+        return text.replace(DIVIDED_WORD, "").strip()
 
     def keeps_hyphen(self, before: str, after: str) -> bool:
-        left, right = LAST_WORD.search(before), FIRST_WORD.match(after)
+        left, right = LAST_WORD.search(before), WORD.match(after)
         if left is None or right is None:
             return False
         first, second = left[0].lower(), right[0].lower()
-        for whole, keeps in ((f"{first}-{second}", True), (first + second, False)):
-            if whole in self._words:
-                return keeps
+        if f"{first}-{second}" in self._words:
+            return True
+        if first + second in self._words:
+            return False
         if "-" in first + second or len(first) == 1 or any(map(str.isdigit, first)) or right[0][0].isupper():
             return True
         if left[0].isupper() and len(first) > 1:
@@ -350,7 +375,7 @@ class WordDivision:
         common = common_words()
         if first + second in common or second not in common:
             return False
-        return first in PREFIXES or (first in common and len(first) >= MIN_WORD)
+        return first in PREFIXES or (first in common and len(first) >= MIN_FIRST_LETTERS)
 
 
 @cache

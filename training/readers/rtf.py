@@ -12,7 +12,7 @@ from html import escape
 from kcard.errors import CorpusError
 from kcard.training.readers.files import Block, Document
 from kcard.training.readers.markup import HIDDEN_WORDS, STRUCK_WORDS, front_fields
-from kcard.training.readers.web import web_blocks
+from kcard.training.readers.web import converted_blocks
 
 TOKEN = re.compile(
     rb"\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\'([0-9a-fA-F]{2})|\\([^a-zA-Z])|([{}])|[\r\n]+|([^\\{}\r\n]+)"
@@ -81,11 +81,12 @@ def read_rtf(document: Document) -> Iterator[Block]:
         raise CorpusError(f"{document.path} is not a document in Rich Text Format (.rtf), or a damaged one")
     reader = RtfReader(document)
     page = reader.convert(data)
-    yield from front_fields({name: text.strip() for name, text in reader.fields.items() if text.strip()}, 1)
-    if page.strip():
-        blocks = web_blocks(f"<html><body>{page}</body></html>", document.path, document.skips)
-        for number, block in enumerate(blocks, 1):
-            yield replace(block, line=number, lines=())
+    fields: dict[str, str] = {}
+    for name, text in reader.fields.items():
+        if text.strip():
+            fields[name] = text.strip()
+    yield from front_fields(fields, 1)
+    yield from converted_blocks(page, document)
 
 
 class RtfReader:
@@ -118,11 +119,17 @@ class RtfReader:
 
     def convert(self, data: bytes) -> str:
         at = 0
-        while token := TOKEN.match(data, at):
+        while True:
+            token = TOKEN.match(data, at)
+            if token is None:
+                break
             at = token.end()
             word, value, code, sign, bracket, text = token.groups()
-            if code or text:
-                self.characters(bytes([int(code, 16)]) if code else text)
+            if code:
+                self.characters(bytes.fromhex(code.decode("ascii")))
+                continue
+            if text:
+                self.characters(text)
                 continue
             self.flush()
             if bracket == b"{":
@@ -279,7 +286,9 @@ class RtfReader:
         elif is_item:
             self._html.append(f"<ul><li>{text}</li></ul>")
         else:
-            tag = f"h{min(self._level, 6)}" if self._level else "p"
+            tag = "p"
+            if self._level:
+                tag = f"h{min(self._level, 6)}"
             self._html.append(f"<{tag}>{text}</{tag}>")
 
     def end_row(self) -> None:
@@ -291,7 +300,7 @@ class RtfReader:
         if not self._is_table_open:
             self._html.append("<table>")
             self._is_table_open = True
-        self._html.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in self._row)}</tr>")
+        self._html += ["<tr>", *(f"<td>{cell}</td>" for cell in self._row), "</tr>"]
         self._above, self._row = self._row, []
 
     def close_table(self) -> None:

@@ -6,7 +6,7 @@ values that were saved with them. A merged cell repeats its value.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,7 +14,14 @@ from kcard.training.readers.files import Block, Document
 from kcard.training.readers.markup import HIDDEN_WORDS, STRUCK_WORDS
 from kcard.training.readers.packed import RELATION_ID, PackedDocument, is_on, local_name, unpack
 from kcard.training.readers.tables import ANSWERS, QUESTIONS, distinct_names
-from kcard.training.readers.web_tables import DIGIT, MAX_HEADER_CHARACTERS, MAX_REPEATED_CELLS, row_text
+from kcard.training.readers.web_tables import (
+    DIGIT,
+    MAX_HEADER_CHARACTERS,
+    MAX_REPEATED_CELLS,
+    has_digits,
+    is_name,
+    row_text,
+)
 
 MAIN_PART = "xl/workbook.xml"
 SHEET_LEVEL, TABLE_LEVEL = 2, 3  # of headings
@@ -45,32 +52,45 @@ def sheet_blocks(name: str, rows: Sequence[SheetRow]) -> Iterator[Block]:
     yield Block("heading", name, rows[0].number if rows else 1, SHEET_LEVEL)
     table: list[SheetRow] = []
     for at, row in enumerate(rows):
-        begins = not rows[at - 1].filled if at else True
         is_alone = row.filled == 1 and not table
-        if table and (not row.filled or (begins and row.filled)):
+        if table and not row.filled:
             yield from table_of(table)
             table = []
         if is_alone:
-            text = next(text for text in row.texts if text)
-            following = next((other for other in rows[at + 1 : at + 3] if other.filled), None)
-            is_title = following is not None and following.filled > 1 and text.count(" ") < MAX_TITLE_WORDS
-            yield (
-                Block("heading", text, row.number, TABLE_LEVEL)
-                if is_title
-                else Block("text", text, row.number)
-            )
+            text = "".join(row.texts)
+            if text.count(" ") < MAX_TITLE_WORDS and is_over_table(rows[at + 1 : at + 3]):
+                yield Block("heading", text, row.number, TABLE_LEVEL)
+            else:
+                yield Block("text", text, row.number)
         elif row.filled:
             table.append(row)
     if table:
         yield from table_of(table)
 
 
+def is_over_table(following: Sequence[SheetRow]) -> bool:
+    """Return whether the first of these rows that has text has several cells."""
+    for row in following:
+        if row.filled:
+            return row.filled > 1
+    return False
+
+
 def table_of(rows: Sequence[SheetRow]) -> Iterator[Block]:
     # Without the columns that are empty in all rows.
-    width = max(len(row.texts) for row in rows)
-    columns = [at for at in range(width) if any(at < len(row.texts) and row.texts[at] for row in rows)]
-    grid = [[row.texts[at] if at < len(row.texts) else "" for at in columns] for row in rows]
-    numeric = [[at < len(row.texts) and row.numeric[at] for at in columns] for row in rows]
+    columns: set[int] = set()
+    for row in rows:
+        columns.update(at for at, text in enumerate(row.texts) if text)
+    grid: list[list[str]] = []
+    numeric: list[list[bool]] = []
+    for row in rows:
+        texts, numbers = list[str](), list[bool]()
+        for at in sorted(columns):
+            is_there = at < len(row.texts)
+            texts.append(row.texts[at] if is_there else "")
+            numbers.append(is_there and row.numeric[at])
+        grid.append(texts)
+        numeric.append(numbers)
     bold = [row.is_bold for row in rows]
     yield from table_blocks(grid, has_names(grid, numeric, bold), [row.number for row in rows])
 
@@ -80,10 +100,15 @@ def table_blocks(grid: Sequence[Sequence[str]], names_first: bool, numbers: Sequ
     of the rows."""
     if not names_first and grid:
         names_first = has_digits_below(grid)
-    header = distinct_names(grid[0]) if names_first else []
-    header = [name if grid[0][at] else "" for at, name in enumerate(header)]
-    for cells, number in zip(grid[len(header) > 0 :], numbers[len(header) > 0 :], strict=True):
-        if text := row_text(header, cells):
+    header: list[str] = []
+    first = 0
+    if names_first and grid[0]:
+        first = 1
+        for cell, name in zip(grid[0], distinct_names(grid[0]), strict=True):
+            header.append(name if cell else "")
+    for cells, number in zip(grid[first:], numbers[first:], strict=True):
+        text = row_text(header, cells)
+        if text:
             yield Block("item", text, number)
 
 
@@ -110,11 +135,9 @@ def has_digits_below(grid: Sequence[Sequence[str]]) -> bool:
     first, others = grid[0], grid[1:]
     if len(first) < 2 or len(others) < 2:
         return False
-    if not all(text and len(text) <= MAX_HEADER_CHARACTERS and not DIGIT.search(text) for text in first):
+    if not all(map(is_name, first)):
         return False
-    count = 0
-    for column in range(len(first)):
-        count += all(column < len(line) and DIGIT.search(line[column]) for line in others)
+    count = sum(has_digits(others, column) for column in range(len(first)))
     return count > (len(first) == 2)
 
 
@@ -149,7 +172,9 @@ def read_sheets(document: Document) -> Iterator[Block]:
 
 def shared_strings(package: PackedDocument) -> list[str]:
     root = package.tree("xl/sharedStrings.xml")
-    return [rich_text(entry) for entry in root.iterfind("{*}si")] if root is not None else []
+    if root is None:
+        return []
+    return [rich_text(entry) for entry in root.iterfind("{*}si")]
 
 
 def rich_text(entry: Any) -> str:
@@ -194,12 +219,14 @@ def read_styles(package: PackedDocument, is_1904: bool) -> list[CellStyle]:
     fonts = [*root.iterfind("{*}fonts/{*}font")]
     styles = []
     for entry in root.iterfind("{*}cellXfs/{*}xf"):
+        pattern = patterns.get(int(entry.get("numFmtId", 0)), "")
+        style = CellStyle(pattern, is_1904=is_1904)
         number = int(entry.get("fontId", 0))
-        font = fonts[number] if number < len(fonts) else None
-        is_struck, is_bold = (
-            font is not None and is_property_on(font.find(f"{{*}}{name}")) for name in ("strike", "b")
-        )
-        styles.append(CellStyle(patterns.get(int(entry.get("numFmtId", 0)), ""), is_struck, is_bold, is_1904))
+        if number < len(fonts):
+            font = fonts[number]
+            is_struck, is_bold = is_property_on(font.find("{*}strike")), is_property_on(font.find("{*}b"))
+            style = replace(style, is_struck=is_struck, is_bold=is_bold)
+        styles.append(style)
     return styles
 
 
@@ -226,60 +253,76 @@ class Workbook:
         for entry in root.iterfind("{*}sheetData/{*}row"):
             before = number
             number = int(entry.get("r", number + 1))
-            cells: dict[int, tuple[str, bool]] = {}
-            bold: list[bool] = []
-            column = -1
-            for cell in entry.iterfind("{*}c"):
-                column = column_of(cell.get("r", "")) if cell.get("r") else column + 1
-                style = self.style_of(cell)
-                text, is_number = self.value_of(cell, style)
-                if not text or column >= MAX_COLUMNS:
-                    continue
-                if style.is_struck:
-                    skips.dropped[STRUCK_WORDS] += len(text.split())
-                    continue
-                values[number, column] = cells[column] = (text, is_number)
-                bold.append(style.is_bold)
+            is_hidden = is_on(entry.get("hidden", ""))
+            cells, is_bold = self.cells(entry)
+            for column, value in cells.items():
+                values[number, column] = value
             for column, first in merged.get(number, {}).items():
                 if column not in cells and first in values:
                     cells[column] = values[first]
-            words = sum(len(text.split()) for at, (text, _) in cells.items() if at in hidden)
-            if is_on(entry.get("hidden", "")):
-                words = sum(len(text.split()) for text, _ in cells.values())
-                cells = {}
-            skips.dropped[HIDDEN_WORDS] += words
-            shown = [at for at in range(max(cells, default=-1) + 1) if at not in hidden]
-            texts = [cells.get(at, ("", False)) for at in shown]
-            if number > before + 1 and not is_on(entry.get("hidden", "")):
-                rows.append(SheetRow(number - 1, [], []))
-            if not cells and is_on(entry.get("hidden", "")):
+            texts, numeric = list[str](), list[bool]()
+            for column in range(max(cells, default=-1) + 1):
+                text, is_number = cells.get(column, ("", False))
+                if is_hidden or column in hidden:
+                    skips.dropped[HIDDEN_WORDS] += len(text.split())
+                else:
+                    texts.append(text)
+                    numeric.append(is_number)
+            if is_hidden:
                 continue
-            rows.append(
-                SheetRow(number, [t for t, _ in texts], [n for _, n in texts], bool(bold) and all(bold))
-            )
+            if number > before + 1:
+                rows.append(SheetRow(number - 1, [], []))
+            rows.append(SheetRow(number, texts, numeric, is_bold))
         return rows
+
+    def cells(self, row: Any) -> tuple[dict[int, tuple[str, bool]], bool]:
+        """Return the cells that have text, by column: the text, and whether it is a number; and whether all of them are
+        bold."""
+        cells: dict[int, tuple[str, bool]] = {}
+        is_bold = True
+        column = -1
+        for cell in row.iterfind("{*}c"):
+            place = cell.get("r")
+            column = column_of(place) if place else column + 1
+            style = self.style_of(cell)
+            text, is_number = self.value_of(cell, style)
+            if not text or column >= MAX_COLUMNS:
+                continue
+            if style.is_struck:
+                self.document.skips.dropped[STRUCK_WORDS] += len(text.split())
+                continue
+            cells[column] = (text, is_number)
+            is_bold = is_bold and style.is_bold
+        return cells, is_bold and bool(cells)
 
     def style_of(self, cell: Any) -> CellStyle:
         number = int(cell.get("s", 0))
-        return self.styles[number] if number < len(self.styles) else self.plain
+        if number < len(self.styles):
+            return self.styles[number]
+        return self.plain
 
     def value_of(self, cell: Any, style: CellStyle) -> tuple[str, bool]:
         """Return the text of a cell, and whether it is a number or date."""
         kind = cell.get("t", "n")
         inline, entry = cell.find("{*}is"), cell.find("{*}v")
-        value = (entry.text or "") if entry is not None else ""
+        value = ""
+        if entry is not None:
+            value = entry.text or ""
         if inline is not None:
             value = rich_text(inline)
         elif kind == "s":
             number = int(value or -1)
-            value = self.strings[number] if 0 <= number < len(self.strings) else ""
+            value = ""
+            if 0 <= number < len(self.strings):
+                value = self.strings[number]
         elif kind == "b":
             value = {"1": "TRUE", "0": "FALSE"}.get(value, value)
         elif kind == "e":
             value = ""
         elif kind == "n" and value:
             return shown_number(float(value), style), True
-        return "; ".join(line for line in map(str.strip, value.splitlines()) if line), kind == "d"
+        lines = map(str.strip, value.splitlines())
+        return "; ".join(filter(None, lines)), kind == "d"
 
 
 def column_of(place: str) -> int:
@@ -292,6 +335,11 @@ def column_of(place: str) -> int:
     return column - 1
 
 
+def row_of(place: str) -> int:
+    """Return the row of a place such as "AB12"."""
+    return int(re.sub(r"\D", "", place) or 0)
+
+
 def merged_cells(root: Any) -> dict[int, dict[int, tuple[int, int]]]:
     """Return the cells that another one covers: by row and column, the row and column of that one. One that covers a
     whole row from the first column on is a title, and not repeated."""
@@ -299,8 +347,9 @@ def merged_cells(root: Any) -> dict[int, dict[int, tuple[int, int]]]:
     count = 0
     for entry in root.iterfind("{*}mergeCells/{*}mergeCell"):
         first, _, last = entry.get("ref", "").partition(":")
-        top, bottom = (int(re.sub(r"\D", "", place) or 0) for place in (first, last or first))
-        left, right = column_of(first), min(column_of(last or first), MAX_COLUMNS)
+        last = last or first
+        top, bottom = row_of(first), row_of(last)
+        left, right = column_of(first), min(column_of(last), MAX_COLUMNS)
         count += max(0, bottom - top + 1) * max(0, right - left + 1)
         if count > MAX_REPEATED_CELLS or (top == bottom and left == 0 and right > 1):
             continue
@@ -311,9 +360,8 @@ def merged_cells(root: Any) -> dict[int, dict[int, tuple[int, int]]]:
 
 # Numbers as they are shown.
 
-SECTION = re.compile(
-    r'((?:"[^"]*"|\\.|\[[^\]]*\]|[^;])*)'
-)  # of a pattern: the first one is that of positive numbers
+# Of a pattern, which has others for negative numbers, zero and texts.
+FIRST_SECTION = re.compile(r'(?:"[^"]*"|\\.|\[[^\]]*\]|[^;])*')
 SIGN = re.compile(r"\[\$([^\]-]*)[^\]]*\]")  # of a currency
 LITERAL = re.compile(r'"([^"]*)"|\\(.)|[_*].|\[[^\]]*\]')
 DATE = re.compile(r"[ymdhs]", re.IGNORECASE)
@@ -323,31 +371,39 @@ MAX_DECIMALS = 10
 
 def shown_number(value: float, style: CellStyle) -> str:
     """Return a number as a cell shows it: a date in ISO's form, a share in percent, an amount with its currency."""
-    section = SECTION.match(style.pattern)
-    pattern = section[1] if section else ""
+    section = FIRST_SECTION.match(style.pattern)
+    assert section is not None  # it may be empty
+    pattern = section[0]
     bare = LITERAL.sub("", SIGN.sub("", pattern))
     if DATE.search(bare) and "general" not in bare.lower():
         return shown_date(value, bare, style.is_1904)
-    words = LITERAL.sub(lambda part: part[1] or part[2] or "", SIGN.sub(lambda sign: sign[1], pattern))
+    words = LITERAL.sub(lambda part: part[1] or part[2] or "", SIGN.sub(r"\1", pattern))
     digits = DIGITS.search(words)
     if digits is None:
         return f"{value:.15g}"
     if "%" in bare:
         value *= 100
     decimals = digits[0].partition(".")[2]
-    is_fixed = "0" in decimals and len(decimals) <= MAX_DECIMALS
-    text = f"{value:.{len(decimals)}f}" if is_fixed else f"{value:.12g}"
+    text = f"{value:.12g}"
+    if "0" in decimals and len(decimals) <= MAX_DECIMALS:
+        text = f"{value:.{len(decimals)}f}"
     return f"{words[: digits.start()].lstrip()}{text}{words[digits.end() :].rstrip()}"
 
 
 def shown_date(value: float, pattern: str, is_1904: bool) -> str:
-    first = datetime(1904, 1, 1) if is_1904 else datetime(1899, 12, 30)
+    first = datetime(1899, 12, 30)
+    if is_1904:
+        first = datetime(1904, 1, 1)
     try:
         moment = first + timedelta(seconds=round(value * 86_400))
     except OverflowError:
         return f"{value:.15g}"
-    has_day = any(letter in pattern.lower() for letter in "yd")
-    has_time = any(letter in pattern.lower() for letter in "hs")
-    day = moment.strftime("%Y-%m-%d") if has_day or not has_time else ""
-    time = moment.strftime("%H:%M:%S" if moment.second else "%H:%M") if has_time else ""
-    return f"{day} {time}".strip()
+    letters = set(pattern.lower())
+    has_time = not letters.isdisjoint("hs")
+    has_day = not letters.isdisjoint("yd") or not has_time
+    form = ""
+    if has_day:
+        form = "%Y-%m-%d "
+    if has_time:
+        form += "%H:%M:%S" if moment.second else "%H:%M"
+    return moment.strftime(form).strip()

@@ -5,7 +5,7 @@ from typing import Any
 
 from kcard.training.readers.files import Block, Document, SkipReport
 from kcard.training.readers.markup import HIDDEN_WORDS, STRUCK_WORDS
-from kcard.training.readers.packed import RELATION_ID, PackedDocument, is_on, local_name, unpack
+from kcard.training.readers.packed import RELATION_ID, PackedDocument, count_words, is_on, local_name, unpack
 from kcard.training.readers.sheets import table_blocks
 from kcard.training.readers.web_tables import grid_of
 
@@ -31,7 +31,7 @@ def read_slides(document: Document) -> Iterator[Block]:
             if slide is None:
                 document.skips.dropped["missing slides"] += 1
             elif slide.get("show", "1") in ("0", "false"):
-                document.skips.dropped[HIDDEN_WORDS] += count_words(slide)
+                document.skips.dropped[HIDDEN_WORDS] += count_words(slide, "{*}t")
             else:
                 yield from slide_blocks(package, name, slide, number, document.skips)
 
@@ -48,7 +48,9 @@ def slide_blocks(
         if shape not in titles:
             yield from shape_blocks(shape, number, skips)
     for kind, part in package.relations(name).values():
-        notes = package.tree(part) if kind == "notesSlide" else None
+        if kind != "notesSlide":
+            continue
+        notes = package.tree(part)
         if notes is None:
             continue
         for shape in notes.iterfind("{*}cSld/{*}spTree/{*}sp"):
@@ -62,7 +64,7 @@ def shape_blocks(shape: Any, number: int, skips: SkipReport) -> Iterator[Block]:
     kind = local_name(shape)
     properties = shape.find("./*/{*}cNvPr")
     if properties is not None and is_on(properties.get("hidden", "")):
-        skips.dropped[HIDDEN_WORDS] += count_words(shape)
+        skips.dropped[HIDDEN_WORDS] += count_words(shape, "{*}t")
         return
     if kind == "AlternateContent":  # the same in a newer and an older form
         choices = shape.findall("{*}Fallback/*") or shape.findall("{*}Choice/*")
@@ -89,7 +91,9 @@ def shape_blocks(shape: Any, number: int, skips: SkipReport) -> Iterator[Block]:
 def placeholder_of(shape: Any) -> str | None:
     """Return the kind of a placeholder, "" for one without a kind; None for a shape that is none."""
     place = shape.find("{*}nvSpPr/{*}nvPr/{*}ph")
-    return None if place is None else place.get("type", "")
+    if place is None:
+        return None
+    return str(place.get("type", ""))
 
 
 def paragraphs_of(element: Any, skips: SkipReport) -> Iterator[tuple[str, bool]]:
@@ -126,7 +130,3 @@ def slide_table(table: Any, number: int, skips: SkipReport) -> Iterator[Block]:
     properties = table.find("{*}tblPr")
     has_names = properties is not None and is_on(properties.get("firstRow", ""))
     yield from table_blocks(grid_of(rows), has_names, [number] * len(rows))
-
-
-def count_words(element: Any) -> int:
-    return sum(len((text.text or "").split()) for text in element.iter("{*}t"))

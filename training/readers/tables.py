@@ -1,4 +1,4 @@
-"""Tables: CSV, TSV, JSONL, Parquet, and data sets of the Hugging Face Hub."""
+"""Tables: CSV, TSV, JSONL and Parquet."""
 
 import csv
 import re
@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kcard.cards.passages import lines_of
-from kcard.config import settings
-from kcard.errors import CorpusError, one_line
+from kcard.errors import CorpusError
 from kcard.io import parse
 from kcard.training.readers.files import Block, Document
 from kcard.training.readers.text import MAX_LINE_BYTES, lines
@@ -26,11 +25,11 @@ HEADINGS = ("section", "title")
 QUESTIONS = ("question", "q", "prompt", "query")
 ANSWERS = ("answer", "a", "response", "reply", "completion")
 REPEATED_NAME = re.compile(r" \(\d+\)$")  # see distinct_names
-LISTED_COLUMNS, LISTED_CHARACTERS = 30, 60  # in a message
-LOOKED_AT = 200
-SENTENCE = 5  # minimum mean number of words of a column, for it to be chosen among several
-PHRASE = 3  # mean number of words of a column from which its texts are read without its name
-CLOSED = re.compile(r"[.:;,!?…。！？؟][\"'”’»)\]]*$")
+MAX_LISTED_COLUMNS, MAX_NAME_CHARACTERS = 30, 60  # in a message
+SAMPLE_ROWS = 200  # by which the text columns are chosen
+MIN_SENTENCE_WORDS = 5  # mean of a column, for it to be chosen among several
+MIN_PHRASE_WORDS = 3  # mean of a column, for its texts to be read without its name
+TEXT_END = re.compile(r"[.:;,!?…。！？؟][\"'”’»)\]]*$")
 
 
 class Template:
@@ -39,7 +38,9 @@ class Template:
     def __init__(self, spec: str) -> None:
         names = re.findall(r"\{([^{}]+)\}", spec)
         self.columns: tuple[str, ...] = tuple(dict.fromkeys(names)) or (spec,)
-        self._sentence = spec if names else f"{{{spec}}}"
+        self._sentence = spec
+        if not names:
+            self._sentence = f"{{{spec}}}"
 
     def fill(self, row: Row) -> str | None:
         """Return the row's text, or None if one of its columns is empty."""
@@ -64,8 +65,12 @@ class TextColumns:
         if not text:
             return None
         for column in self._named:
-            if cell := join_broken_lines(_cell(row.get(column))):
-                text = f"{text if CLOSED.search(text) else f'{text}.'} {column}: {cell}"
+            cell = join_broken_lines(_cell(row.get(column)))
+            if not cell:
+                continue
+            if not TEXT_END.search(text):
+                text += "."
+            text += f" {column}: {cell}"
         return text
 
 
@@ -73,7 +78,7 @@ def joined(text: str, more: str) -> str:
     """Join two texts; the second one explains a first one that ends no sentence."""
     if not text or not more:
         return text or more
-    return f"{text} {more}" if CLOSED.search(text) else f"{text}: {more}"
+    return f"{text} {more}" if TEXT_END.search(text) else f"{text}: {more}"
 
 
 def join_broken_lines(text: str) -> str:
@@ -81,7 +86,7 @@ def join_broken_lines(text: str) -> str:
     lines: list[str] = []
     for line in text.splitlines():
         words = line.strip()
-        if lines and words[:1].islower() and lines[-1] and not CLOSED.search(lines[-1]):
+        if lines and words[:1].islower() and lines[-1] and not TEXT_END.search(lines[-1]):
             lines[-1] += f" {words}"
         else:
             lines.append(words)
@@ -92,7 +97,7 @@ def texts(rows: Iterable[tuple[int, Row]], document: Document) -> Iterator[Block
     """Yield the text of every row, with its number. Rows without text are counted. Raises CorpusError, with a list of
     the columns, where none is named and none can be chosen."""
     rows = iter(rows)
-    first = list(islice(rows, LOOKED_AT))
+    first = list(islice(rows, SAMPLE_ROWS))
     if not first:
         return
     columns = [*first[0][1]]
@@ -109,15 +114,20 @@ def texts(rows: Iterable[tuple[int, Row]], document: Document) -> Iterator[Block
         text = template.fill(row)
         if text is None:
             document.skips.dropped["rows without text"] += 1
-        else:
-            section = heading(row) if document.column is None else None
-            yield Block("statement", join_broken_lines(text), number, section=section)
+            continue
+        section = None
+        if document.column is None:
+            section = heading(row)
+        yield Block("statement", join_broken_lines(text), number, section=section)
 
 
 def heading(row: Row) -> str | None:
     """Return the heading of a row's text: its column "section" or "title"."""
-    title = next((row[name] for name in HEADINGS if isinstance(row.get(name), str)), "")
-    return " ".join(title.split()) or None
+    for name in HEADINGS:
+        title = row.get(name)
+        if isinstance(title, str):
+            return " ".join(title.split()) or None
+    return None
 
 
 def find_text_columns(columns: Sequence[str], rows: Sequence[Row], document: Document) -> TextColumns:
@@ -129,53 +139,74 @@ def find_text_columns(columns: Sequence[str], rows: Sequence[Row], document: Doc
     for name in NAMES:
         if name in by_name:
             return TextColumns(by_name[name])
-    questions, answers = (
-        next((by_name[n] for n in names if n in by_name), []) for names in (QUESTIONS, ANSWERS)
-    )
+    questions, answers = _first_named(by_name, QUESTIONS), _first_named(by_name, ANSWERS)
     if questions and answers:
         return TextColumns([*questions, *answers])
-    words = {column: mean for column in columns if (mean := _mean_words(row.get(column) for row in rows))}
-    if words:
-        longest = max(words.values())
-        if len(words) == 1 or longest >= SENTENCE:
-            read = [column for column in words if column.lower() not in HEADINGS or len(words) == 1]
-            phrases = [column for column in read if words[column] >= PHRASE] or read
-            if len(columns) > 1:
-                which = "columns" if len(read) > 1 else "column"
-                document.skips.notes.append(
-                    f"{document.name}: the text is taken from its {which} {quoted(read)}"
-                )
-            return TextColumns(phrases, [column for column in read if column not in phrases])
-    several = len(columns) > 1
-    first, last = listed(columns[:1]), listed(columns[-1:])
-    sentence = f", or a sentence of them, such as --field '{{{first}}} ... {{{last}}}.'" if several else ""
+    words: dict[str, float] = {}
+    for column in columns:
+        mean = _mean_words([row.get(column) for row in rows])
+        if mean:
+            words[column] = mean
+    if len(words) == 1 or max(words.values(), default=0) >= MIN_SENTENCE_WORDS:
+        read = list(words)
+        if len(words) > 1:
+            read = [column for column in words if column.lower() not in HEADINGS]
+        phrases = [column for column in read if words[column] >= MIN_PHRASE_WORDS] or read
+        if len(columns) > 1:
+            which = "columns" if len(read) > 1 else "column"
+            document.skips.notes.append(f"{document.name}: the text is taken from its {which} {quoted(read)}")
+        return TextColumns(phrases, [column for column in read if column not in phrases])
+    sentence = ""
+    if len(columns) > 1:
+        first, last = listed(columns[:1]), listed(columns[-1:])
+        sentence = f", or a sentence of them, such as --field '{{{first}}} ... {{{last}}}.'"
     raise CorpusError(
         f"{document.name} has no text column; it has {listed(columns)}: name one with --field{sentence}"
     )
 
 
+def _first_named(by_name: Mapping[str, list[str]], names: Sequence[str]) -> list[str]:
+    """Return the columns of the first name that there is."""
+    for name in names:
+        if name in by_name:
+            return by_name[name]
+    return []
+
+
 def quoted(columns: Sequence[str]) -> str:
     """List the names of columns in quotation marks."""
-    return ", ".join(repr(listed([column])) for column in columns[:LISTED_COLUMNS])
+    return ", ".join(repr(listed([column])) for column in columns[:MAX_LISTED_COLUMNS])
 
 
 def listed(columns: Sequence[str]) -> str:
     """List the names of columns for a message: the first ones, and of a long name the beginning."""
-    names = [f"{name[:LISTED_CHARACTERS]}…" if len(name) > LISTED_CHARACTERS else name for name in columns]
-    more = [f"{len(names) - LISTED_COLUMNS} more"] if len(names) > LISTED_COLUMNS else []
-    return ", ".join([*names[:LISTED_COLUMNS], *more])
+    names = []
+    for name in columns[:MAX_LISTED_COLUMNS]:
+        if len(name) > MAX_NAME_CHARACTERS:
+            name = f"{name[:MAX_NAME_CHARACTERS]}…"
+        names.append(name)
+    if len(columns) > MAX_LISTED_COLUMNS:
+        names.append(f"{len(columns) - MAX_LISTED_COLUMNS} more")
+    return ", ".join(names)
 
 
 def _mean_words(cells: Iterable[Any]) -> float:
     """Return the mean number of words in the cells; 0 if one is not text, or all are numbers or empty."""
-    filled = [cell for cell in cells if cell not in (None, "")]
-    if not filled or not all(isinstance(cell, str) for cell in filled):
-        return 0.0
-    if not any(character.isalpha() for cell in filled for character in cell):
-        return 0.0
-    # Scripts without blanks: five characters count as a word.
-    words: float = sum(max(cell.count(" ") + 1, 0 if cell.isascii() else len(cell) / 5) for cell in filled)
-    return words / len(filled)
+    words, count = 0.0, 0
+    has_letters = False
+    for cell in cells:
+        if cell in (None, ""):
+            continue
+        if not isinstance(cell, str):
+            return 0.0
+        count += 1
+        blanks = cell.count(" ") + 1
+        if cell.isascii():
+            words += blanks
+        else:  # scripts without blanks: five characters count as a word
+            words += max(blanks, len(cell) / 5)
+        has_letters = has_letters or any(map(str.isalpha, cell))
+    return words / count if has_letters else 0.0
 
 
 def _cell(value: Any) -> str:
@@ -189,15 +220,22 @@ def _cell(value: Any) -> str:
 # Tables in text files: .csv with commas, semicolons or tabs, and .tsv that has no triples.
 
 DELIMITERS = ",;\t|"
-NONE = "\x1f"  # a delimiter that no text contains, for a table of one column
+NO_DELIMITER = "\x1f"  # a delimiter that no text contains, for a table of one column
 
 
 def read_delimited(document: Document) -> Iterator[Block]:
-    head = [line for _, line in islice(lines(document.path, whole=True), 1)]
-    if head:
-        # The delimiter that cuts the header into most columns.
-        best = max(DELIMITERS, key=lambda mark: len(next(csv.reader([head[0]], delimiter=mark), [])))
-        yield from texts(delimited_rows(document, best if best in head[0] else NONE), document)
+    for _, header in islice(lines(document.path, whole=True), 1):
+        yield from texts(delimited_rows(document, delimiter_of(header)), document)
+
+
+def delimiter_of(header: str) -> str:
+    """Return the delimiter that cuts a header into most columns; NO_DELIMITER if it has none."""
+    best, width = "", -1
+    for mark in DELIMITERS:
+        columns = len(next(csv.reader([header], delimiter=mark), []))
+        if columns > width:
+            best, width = mark, columns
+    return best if best in header else NO_DELIMITER
 
 
 def delimited_rows(document: Document, delimiter: str) -> Iterator[tuple[int, Row]]:
@@ -213,9 +251,10 @@ def delimited_rows(document: Document, delimiter: str) -> Iterator[tuple[int, Ro
     for number, row in rows:
         if len(row) == len(columns):
             yield number, dict(zip(columns, row, strict=True))
+        elif row:
+            count_broken(document, f"row {number} has {len(row)} columns instead of {len(columns)}")
         else:
-            flaw = f"{len(row)} columns instead of {len(columns)}" if row else "a stray quotation mark"
-            count_broken(document, f"row {number} has {flaw}")
+            count_broken(document, f"row {number} has a stray quotation mark")
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:
@@ -224,7 +263,9 @@ def distinct_names(names: Sequence[str]) -> list[str]:
     distinct = []
     for name in names:
         counts[name] += 1
-        distinct.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
+        if counts[name] > 1:
+            name = f"{name} ({counts[name]})"
+        distinct.append(name)
     return distinct
 
 
@@ -341,95 +382,3 @@ def _is_opaque(kind: Any) -> bool:
     if types.is_list(kind) or types.is_large_list(kind):
         return not (types.is_string(kind.value_type) or types.is_large_string(kind.value_type))
     return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_nested(kind))
-
-
-PREFIX = "hf:"
-HUGGINGFACE_ROWS = 1000
-
-
-def repository(name: str) -> str:
-    """Return the repository in a data set's name: "name" of hf:owner/name/config:split."""
-    return _parts(name)[0].rpartition("/")[2]
-
-
-def read_huggingface(document: Document) -> Iterator[Block]:
-    """Read the rows of hf:owner/name, hf:owner/name:split or hf:owner/name/config:split.
-
-    The default split is train, or the only one. Rows are streamed; offline the data set must be in datasets'
-    cache. Data sets that need custom code are refused.
-    """
-    name, config, split = _parts(document.name)
-    if not name.strip("/"):
-        raise CorpusError(f"{document.name} lacks the name of a data set: write {PREFIX}owner/name")
-    return texts(enumerate(stream_rows(name, config, split), 1), document)
-
-
-def is_saved(folder: Path) -> bool:
-    """Return whether `save_to_disk` of datasets wrote the folder."""
-    return (folder / "dataset_dict.json").is_file() or (
-        (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file()
-    )
-
-
-def read_saved(document: Document) -> Iterator[Block]:
-    """Read the rows of a folder that `save_to_disk` wrote, from its train split or its only one."""
-    from datasets import load_from_disk
-
-    try:
-        dataset = load_from_disk(str(document.path))
-    except Exception as error:  # a broken folder can raise anything in datasets
-        raise CorpusError(
-            f"{document.path} can't be loaded as a saved data set ({one_line(error, 200)})"
-        ) from error
-    if isinstance(dataset, dict):
-        names = ", ".join(f"{document.path}/{split}" for split in dataset)
-        dataset = dataset[choose_split(list(dataset), None, str(document.path), f"name one of {names}")]
-    return texts(enumerate(_rows(dataset), 1), document)
-
-
-def _parts(name: str) -> tuple[str, str | None, str | None]:
-    """Split a data set's name into (owner/name, config, split)."""
-    path, _, split = name.removeprefix(PREFIX).partition(":")
-    owner, *rest = path.split("/", 2)
-    return "/".join([owner, *rest[:1]]), rest[1] if len(rest) > 1 else None, split or None
-
-
-def stream_rows(name: str, config: str | None, split: str | None) -> Iterator[Any]:
-    """Yield rows as they arrive. Whatever datasets and its backends raise, at any row, becomes one line."""
-    from datasets import load_dataset
-
-    offline = settings().offline
-    try:
-        dataset = load_dataset(name, config, streaming=not offline)
-        remedy = f"write {PREFIX}{name}{f'/{config}' if config else ''}:SPLIT"
-        chosen = choose_split(list(dataset), split, f"{PREFIX}{name}", remedy)
-        yield from dataset[chosen] if not offline else _rows(dataset[chosen])
-    except CorpusError:
-        raise
-    except Exception as error:  # see above
-        reason = one_line(error, 200)
-        if "script" in reason.lower():
-            message = "needs its own code, which kcard does not run: use a Parquet version of it"
-        elif offline:
-            message = (
-                "is not on this machine and HF_HUB_OFFLINE is set: unset it, or download the data set and give its "
-                f"folder ({reason})"
-            )
-        else:
-            message = f"can't be loaded: check name, access and network ({reason})"
-        raise CorpusError(f"{PREFIX}{name} {message}") from error
-
-
-def choose_split(splits: list[str], split: str | None, name: str, remedy: str) -> str:
-    chosen = split or ("train" if "train" in splits else splits[0] if len(splits) == 1 else None)
-    if chosen not in splits:
-        problem = f"no split {split!r}" if split else "several splits and no train"
-        raise CorpusError(f"{name} has {problem}; it has {', '.join(map(str, splits))}: {remedy}")
-    return chosen
-
-
-def _rows(table: Any) -> Iterator[Row]:
-    """Yield the rows of a data set on disk, loaded a thousand at a time."""
-    for batch in table.iter(batch_size=HUGGINGFACE_ROWS):
-        for cells in zip(*batch.values(), strict=True):
-            yield dict(zip(batch, cells, strict=True))

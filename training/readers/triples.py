@@ -6,7 +6,7 @@ A file `templates.tsv` next to the triples adds templates or overrides ours: rel
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from urllib.parse import unquote
@@ -20,9 +20,9 @@ from kcard.training.readers.text import lines
 
 _TABLES = tomllib.loads(Path(__file__).with_name("relations.toml").read_text(encoding="utf-8"))
 TEMPLATES: Mapping[str, str] = _TABLES["templates"]
-ALIASES: Mapping[str, str] = {
-    alias: label for label, aliases in _TABLES["aliases"].items() for alias in aliases
-}
+ALIASES: dict[str, str] = {}
+for _label, _aliases in _TABLES["aliases"].items():
+    ALIASES |= dict.fromkeys(_aliases, _label)
 PROPERTIES: Mapping[str, str] = _TABLES["properties"]
 
 
@@ -66,8 +66,10 @@ def triples(document: Document) -> Iterator[tuple[int, Triple]]:
 
 
 def _is_graph(document: Document) -> bool:
+    if document.column is not None:
+        return False
     first = [line.split("\t") for _, line in islice(lines(document.path, whole=True), 2)]
-    if document.column is not None or not first or any(len(row) != 3 for row in first):
+    if {len(row) for row in first} != {3}:
         return False
     return not any(cell.strip().lower() in tables.NAMES for cell in first[0])
 
@@ -76,14 +78,19 @@ def _rows(document: Document) -> Iterator[tuple[int, Triple]]:
     for number, line in lines(document.path, whole=True):
         cells = [plain_cell(cell) for cell in line.split("\t")]
         is_triple = len(cells) == 3
-        if number == 1 and is_triple:
-            names = zip(cells, HEADERS, strict=True)
-            if all(cell.lower() in columns for cell, columns in names):
-                continue
+        if number == 1 and is_header(cells):
+            continue
         if is_triple and all(cells):
             yield number, (cells[0], cells[1], cells[2])
         elif line.strip():
             tables.count_broken(document, f"line {number} is not a triple")
+
+
+def is_header(cells: Sequence[str]) -> bool:
+    """Return whether the first row of triples names the columns."""
+    if len(cells) != len(HEADERS):
+        return False
+    return all(cell.lower() in names for cell, names in zip(cells, HEADERS, strict=True))
 
 
 def to_sentence(subject: str, relation: str, value: str, *, templates: Mapping[str, str] = TEMPLATES) -> str:
@@ -105,7 +112,9 @@ def to_sentence(subject: str, relation: str, value: str, *, templates: Mapping[s
     cells = {"subject": subject, "relation": label, "object": value}
     sentence = re.sub(r"\{(subject|relation|object)\}", lambda match: cells[match[1]], template)
     sentence = re.sub(r"\.{2}$", ".", sentence)
-    return sentence[:1].upper() + sentence[1:] if template.startswith("{relation}") else sentence
+    if template.startswith("{relation}"):
+        sentence = sentence[:1].upper() + sentence[1:]
+    return sentence
 
 
 def label_of(relation: str) -> str:
@@ -118,18 +127,22 @@ def label_of(relation: str) -> str:
 def plain_cell(cell: str) -> str:
     """Return a cell as people write it: without quotes and types of literals, addresses and underscores."""
     cell = cell.strip()
-    if literal := LITERAL.fullmatch(cell):
-        return literal[1]
-    if moment := MIDNIGHT.fullmatch(cell):
-        return moment[1]
+    for form in (LITERAL, MIDNIGHT):
+        match = form.fullmatch(cell)
+        if match is not None:
+            return match[1]
     if re.match(r"<?https?://", cell):
         cell = unquote(re.split(r"[/#]", cell.strip("<>").rstrip("/"))[-1])
-    return cell if " " in cell else cell.replace("_", " ").strip()
+    if " " not in cell:
+        cell = cell.replace("_", " ").strip()
+    return cell
 
 
 def read_templates(path: Path) -> dict[str, str]:
-    templates = {}
-    for number, line in lines(path) if path.is_file() else ():
+    templates: dict[str, str] = {}
+    if not path.is_file():
+        return templates
+    for number, line in lines(path):
         if line.strip():
             relation, _, sentence = line.strip().partition("\t")
             if not ("{subject}" in sentence and "{object}" in sentence):

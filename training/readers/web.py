@@ -34,7 +34,7 @@ AROUND_ROLES = {"navigation", "search", "contentinfo"}
 AROUND_CLASSES = {"navheader", "navfooter", "sphinxsidebar", "related", "header-panel", "linenos"}
 MARKUP = ["a", "b", "strong", "em", "i", "u", "del", "s", "sub", "sup", "span", "font", "cite", "var", "abbr"]
 LISTS = ["ul", "ol", "dl", "table", "p", "div"]
-LINKS, SHARE = 3, 0.8  # minimum number of links, and their share of the text, in a list of links
+MIN_MENU_LINKS, MIN_MENU_SHARE = 3, 0.8  # links, and their share of the text, in a list of links
 # A comment or script that is never closed lasts until the end, so that the rest is not searched for each of many.
 HIDDEN = re.compile(
     r"<!--.*?(?:-->|\Z)|<(script|style)\b.*?(?:</\1\s*+>|\Z)|<[^<>]*>", re.DOTALL | re.IGNORECASE
@@ -53,7 +53,9 @@ NEAR_SIBLINGS = 3  # on each side of a text, among which its spoken form is sear
 FORMULA_MARKS = {"mfrac": "/", "msup": "^", "msub": "_", "mtr": ", ", "mtable": "; "}
 FORMULA = "[formula]"  # in place of one without words
 SIGNS = re.compile(r"[\W_]+")
-ROW, TELLING, NEAR = 6, 20, 400  # words; letters; letters
+MATCHED_WORDS = 6  # by which a place is found
+MIN_UNIQUE_LETTERS = 20  # that are sought in the whole page
+MAX_GAP_LETTERS = 400  # between two words of which only two are sought
 BETWEEN = re.compile(r"[\s|·•,>»«/.:-]+|\d+")
 
 
@@ -156,22 +158,33 @@ class _Places:
                 if not places or places[-1][1] != line:
                     places.append((at, line))
                 self._at += len(word)
-        line = places[0][1] if places else self.line()
-        return replace(block, line=line, lines=tuple(places[1:]))
+        if not places:
+            return replace(block, line=self.line(), lines=())
+        return replace(block, line=places[0][1], lines=tuple(places[1:]))
 
     def advance(self, words: Sequence[str]) -> bool:
         """Move to where the next words occur consecutively: nearby, or anywhere if they are many."""
-        row, pair = "".join(words[:ROW]), "".join(words[:2])
+        row, pair = "".join(words[:MATCHED_WORDS]), "".join(words[:2])
         at = self._letters.find(row, self._at)
-        if at < 0 and len(row) >= TELLING:
+        if at < 0 and len(row) >= MIN_UNIQUE_LETTERS:
             at = self._letters.find(row)
         if at < 0:
-            at = self._letters.find(pair, self._at, self._at + NEAR)
-        self._at = at if at >= 0 else self._at
-        return at >= 0
+            at = self._letters.find(pair, self._at, self._at + MAX_GAP_LETTERS)
+        if at < 0:
+            return False
+        self._at = at
+        return True
 
     def line(self) -> int:
         return bisect_right(self._starts, min(self._at, len(self._letters) - 1))
+
+
+def converted_blocks(page: str, document: Document) -> Iterator[Block]:
+    """Yield the blocks of a document that was converted into the body of a page, numbered from 1."""
+    if page.strip():
+        blocks = web_blocks(f"<html><body>{page}</body></html>", document.path, document.skips)
+        for number, block in enumerate(blocks, 1):
+            yield replace(block, line=number, lines=())
 
 
 def drop_navigation(tree: "BeautifulSoup", skips: SkipReport) -> None:
@@ -186,7 +199,9 @@ def drop_navigation(tree: "BeautifulSoup", skips: SkipReport) -> None:
     for element in tree.find_all(is_unseen):
         if not element.decomposed:
             if element.name not in UNSHOWN and "headerlink" not in _classes(element):
-                kind = STRUCK_WORDS if is_struck(element) else HIDDEN_WORDS
+                kind = HIDDEN_WORDS
+                if is_struck(element):
+                    kind = STRUCK_WORDS
                 skips.dropped[kind] += len(element.get_text(" ").split())
             element.decompose()
     words = len(tree.get_text(" ").split())
@@ -199,10 +214,9 @@ def drop_navigation(tree: "BeautifulSoup", skips: SkipReport) -> None:
             continue
         # Links and hardly anything else, such as a menu or a table of contents.
         letters, links, linked = counts[id(element)]
-        if links >= LINKS and linked >= SHARE * letters:
+        if links >= MIN_MENU_LINKS and linked >= MIN_MENU_SHARE * letters:
             element.decompose()
-    if lost := words - len(tree.get_text(" ").split()):
-        skips.dropped["words of menus and lists of links in web pages"] += lost
+    skips.dropped["words of menus and lists of links in web pages"] += words - len(tree.get_text(" ").split())
 
 
 def count_links(tree: "BeautifulSoup") -> dict[int, tuple[int, int, int]]:
@@ -235,8 +249,10 @@ def show_formulas(tree: "BeautifulSoup") -> None:
         is_script = element.name == "script"
         if element.decomposed or (is_script and not str(element.get("type")).startswith("math/tex")):
             continue
-        source = element.find("annotation", encoding="application/x-tex")
-        words = element.get("alttext") or (source.get_text() if source else formula_text(element))
+        words = element.get("alttext")
+        if not words:
+            source = element.find("annotation", encoding="application/x-tex")
+            words = source.get_text() if source else formula_text(element)
         words = " ".join(str(words).split()) or FORMULA
         before, after = element.previous_sibling, element.next_sibling
         if isinstance(before, NavigableString) and before[-1:].isalnum():
@@ -250,15 +266,16 @@ def formula_text(element: "Tag") -> str:
     """Return a formula in MathML as one line, such as "a/b" and "x^2"."""
     from bs4 import Tag
 
-    parts = [
-        formula_text(child) if isinstance(child, Tag) else str(child).strip()
-        for child in element.children
-        if not (isinstance(child, Tag) and child.name.startswith("annotation"))
-    ]
-    parts = [part for part in parts if part]
-    if element.name in FORMULA_MARKS:
-        return FORMULA_MARKS[element.name].join(parts)
-    return f"√({''.join(parts)})" if element.name == "msqrt" else "".join(parts)
+    parts = []
+    for child in element.children:
+        if not isinstance(child, Tag):
+            parts.append(str(child).strip())
+        elif not child.name.startswith("annotation"):
+            parts.append(formula_text(child))
+    text = FORMULA_MARKS.get(element.name, "").join(filter(None, parts))
+    if element.name == "msqrt":
+        return f"√({text})"
+    return text
 
 
 def part_words(tree: "BeautifulSoup") -> None:
@@ -280,7 +297,9 @@ def part_words(tree: "BeautifulSoup") -> None:
         if not isinstance(node, Tag):
             left = str(node)[-1:]
             continue
-        description = str(node.get("alt") or "") if node.name == "img" else ""
+        description = ""
+        if node.name == "img":
+            description = str(node.get("alt") or "")
         words = description
         if left.isalnum() and (description or right)[:1].isalnum():
             words = f" {words}"
@@ -342,8 +361,6 @@ def is_replaced(element: "Tag") -> bool:
     # The text may be beside an element that holds only this one.
     while parent is not None and len(parent.contents) == 1 and parent.parent is not None:
         element, parent = parent, parent.parent
-    if parent is None:
-        return False
     siblings = [
         *element.find_previous_siblings(limit=NEAR_SIBLINGS),
         *element.find_next_siblings(limit=NEAR_SIBLINGS),

@@ -6,7 +6,7 @@ A cell that spans rows or columns repeats its value, so that each row says every
 import re
 from collections import deque
 from collections.abc import Sequence
-from itertools import zip_longest
+from itertools import chain
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,22 +21,23 @@ MAX_REPEATED_CELLS = 20_000  # of a table: the others are written once
 MAX_REPEATED_CHARACTERS = 200  # of a cell: a longer one is written once
 MAX_HEADER_CHARACTERS = 40
 DIVIDER = "\x1e"
-CLOSED = re.compile(r"[.:;,!?…]$")
+PART_END = re.compile(r"[.:;,!?…]$")
 DIGIT = re.compile(r"\d")
 
 
 def row_text(header: Sequence[str], cells: Sequence[str]) -> str:
     """Return a table row as text: each cell with the name of its column, except the first, which the row is about. A
     row of two cells without names is a term and its value."""
-    filled = [cell for cell in cells if cell]
-    if len(filled) == 2 and filled == [*cells] and not any(header):
-        return ": ".join(filled)
-    named = [
-        f"{name}: {cell}" if at and name else cell
-        for at, (name, cell) in enumerate(zip_longest(header, cells, fillvalue=""))
-        if cell
-    ]
-    return "; ".join(named)
+    if len(cells) == 2 and all(cells) and not any(header):
+        return ": ".join(cells)
+    parts = []
+    for at, cell in enumerate(cells):
+        if not cell:
+            continue
+        if at and at < len(header) and header[at]:
+            cell = f"{header[at]}: {cell}"
+        parts.append(cell)
+    return "; ".join(parts)
 
 
 def simplify_tables(tree: "BeautifulSoup") -> None:
@@ -49,10 +50,11 @@ def simplify_tables(tree: "BeautifulSoup") -> None:
         if not header_rows and is_layout(table, rows):
             flow(table, rows)
             continue
-        grid = grid_of([[cell_of(cell) for cell in cells_of(row)] for row in rows])
-        if not header_rows and has_header(rows, grid):
+        cells = [cells_of(row) for row in rows]
+        grid = grid_of([list(map(cell_of, row)) for row in cells])
+        if not header_rows and has_header(cells, grid):
             header_rows = 1
-        if not header_rows and any(has_blocks(cell) for row in rows for cell in cells_of(row)):
+        if not header_rows and any(map(has_blocks, chain.from_iterable(cells))):
             flow(table, rows)
         else:
             write_grid(tree, table, grid, header_rows)
@@ -62,7 +64,10 @@ def rows_of(table: "Tag") -> "list[Tag]":
     """Return the rows of a table, without those of tables within it."""
     rows = []
     for part in table.find_all(["tr", "thead", "tbody", "tfoot"], recursive=False):
-        rows += [part] if part.name == "tr" else part.find_all("tr", recursive=False)
+        if part.name == "tr":
+            rows.append(part)
+        else:
+            rows += part.find_all("tr", recursive=False)
     return rows
 
 
@@ -72,12 +77,17 @@ def cells_of(row: "Tag") -> "list[Tag]":
 
 def cell_of(cell: "Tag") -> tuple[str, int, int]:
     """Return a cell's text, and how many columns and rows it spans."""
-    spans = []
-    for name, most in (("colspan", MAX_COLUMN_SPAN), ("rowspan", MAX_ROW_SPAN)):
-        value = str(cell.attrs.get(name, "1")).strip()
-        span = int(value[:6]) if value[:6].isdecimal() else 1
-        spans.append(min(span, most) or most)  # 0: to the end
-    return text_of(cell), spans[0], spans[1]
+    columns = span_of(cell, "colspan", MAX_COLUMN_SPAN)
+    rows = span_of(cell, "rowspan", MAX_ROW_SPAN)
+    return text_of(cell), columns, rows
+
+
+def span_of(cell: "Tag", name: str, max_span: int) -> int:
+    """Return a span, at most `max_span`, which 0 stands for."""
+    value = str(cell.attrs.get(name, "1")).strip()[:6]
+    if not value.isdecimal():
+        return 1
+    return min(int(value), max_span) or max_span
 
 
 def text_of(cell: "Tag") -> str:
@@ -88,7 +98,7 @@ def text_of(cell: "Tag") -> str:
     for part in "".join(pieces).split(DIVIDER):
         words = " ".join(part.split())
         if words and text:
-            text += " " if CLOSED.search(text) else "; "
+            text += " " if PART_END.search(text) else "; "
         text += words
     return text
 
@@ -101,7 +111,11 @@ def _collect(element: "Tag", pieces: list[str]) -> None:
         if not isinstance(child, Tag):
             pieces.append(str(child))
             continue
-        mark = DIVIDER if child.name in PARTS else " " if child.name in ("br", "td", "th") else ""
+        mark = ""
+        if child.name in PARTS:
+            mark = DIVIDER
+        elif child.name in ("br", "td", "th"):
+            mark = " "
         pieces.append(mark)
         _collect(child, pieces)
         pieces.append(mark)
@@ -134,14 +148,17 @@ def grid_of(rows: Sequence[Sequence[tuple[str, int, int]]]) -> list[list[str]]:
                 continue
             text, columns, height = waiting.popleft()
             repeated += columns - 1
-            for _ in range(columns if repeated <= MAX_REPEATED_CELLS else 1):
+            if repeated > MAX_REPEATED_CELLS:
+                columns = 1
+            for _ in range(columns):
                 if height > 1:
                     below[len(line)] = (height - 1, text)
                 line.append(text)
                 if len(text) > MAX_REPEATED_CHARACTERS:
                     text = ""
-        whole = len(cells) == 1 and cells[0][1] > 1 and not spanning
-        grid.append(line[:1] if whole else line)
+        if len(cells) == 1 and cells[0][1] > 1 and not spanning:  # over a whole row
+            line = line[:1]
+        grid.append(line)
         spanning = below
     return grid
 
@@ -151,30 +168,40 @@ def count_header_rows(rows: "Sequence[Tag]") -> int:
     count = 0
     for row in rows:
         cells = cells_of(row)
-        names = bool(cells) and all(cell.name == "th" for cell in cells)
-        if not names and not (row.parent is not None and row.parent.name == "thead"):
+        is_of_names = {cell.name for cell in cells} == {"th"}
+        if not is_of_names and not (row.parent is not None and row.parent.name == "thead"):
             break
         count += 1
     return count if count < len(rows) else 0
 
 
-def has_header(rows: "Sequence[Tag]", grid: Sequence[Sequence[str]]) -> bool:
+def has_header(rows: "Sequence[Sequence[Tag]]", grid: Sequence[Sequence[str]]) -> bool:
     """Return whether a first row without marks names the columns: in short words without digits that stand over a
-    column with digits in every other row, or in bold as no other row."""
-    first = grid[0] if grid else []
-    if len(rows) < 2 or len(first) < 2 or len({*first}) < len(first):
+    column with digits in every other row, or in bold as no other row. `rows`: the cells, `grid`: their texts."""
+    if len(rows) < 2:
         return False
-    if not all(text and len(text) <= MAX_HEADER_CHARACTERS and not DIGIT.search(text) for text in first):
+    first, *others = grid
+    if len(first) < 2 or len({*first}) < len(first) or not all(map(is_name, first)):
         return False
-    bold = [all(cell.find(["b", "strong"]) for cell in cells_of(row)) for row in rows]
-    if bold[0] and not any(bold[1:]):
+    if is_bold(rows[0]) and not any(map(is_bold, rows[1:])):
         return True
     if len(first) < 3 or len(rows) < 3:
         return False
-    for column in range(1, len(first)):
-        if all(column < len(line) and DIGIT.search(line[column]) for line in grid[1:]):
-            return True
-    return False
+    return any(has_digits(others, column) for column in range(1, len(first)))
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text may name a column: it is short, without digits."""
+    return 0 < len(text) <= MAX_HEADER_CHARACTERS and not DIGIT.search(text)
+
+
+def has_digits(rows: Sequence[Sequence[str]], column: int) -> bool:
+    """Return whether all rows have digits in a column."""
+    return all(column < len(row) and DIGIT.search(row[column]) for row in rows)
+
+
+def is_bold(cells: "Sequence[Tag]") -> bool:
+    return all(cell.find(["b", "strong"]) for cell in cells)
 
 
 def is_layout(table: "Tag", rows: "Sequence[Tag]") -> bool:
@@ -200,9 +227,9 @@ def flow(table: "Tag", rows: "Sequence[Tag]") -> None:
         inline = not any(cell.find([*BLOCKS, "table", *HEADINGS]) for cell in cells)
         if len(filled) > 1 and inline:
             row.name = "p"
-            for at, cell in enumerate(filled):
-                if at:
-                    cell.insert(0, ": " if len(filled) == 2 else "; ")
+            mark = ": " if len(filled) == 2 else "; "
+            for cell in filled[1:]:
+                cell.insert(0, mark)
             for cell in cells:
                 cell.unwrap()
         else:
@@ -226,10 +253,10 @@ def write_grid(tree: "BeautifulSoup", table: "Tag", grid: Sequence[Sequence[str]
     names = []
     for column in range(width):
         parts = [line[column] for line in grid[:header_rows] if column < len(line)]
-        names.append(" ".join(part for part in dict.fromkeys(parts) if part))
-    body = [*grid[header_rows:]]
-    for part, kind, lines in (("thead", "th", [names]), ("tbody", "td", body)):
-        if kind == "th" and not header_rows:
+        names.append(" ".join(filter(None, dict.fromkeys(parts))))
+    header = [names] if header_rows else []
+    for part, kind, lines in (("thead", "th", header), ("tbody", "td", grid[header_rows:])):
+        if part == "thead" and not header:
             continue
         section = tree.new_tag(part)
         for line in lines:

@@ -6,15 +6,14 @@ These are mended in a copy of the document's XML.
 
 import io
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 from zipfile import ZipFile
 
 from kcard.training.readers.files import Block, Document, SkipReport
 from kcard.training.readers.markup import HIDDEN_WORDS, STRUCK_WORDS
-from kcard.training.readers.packed import attribute, local_name, parse_xml, unpack
-from kcard.training.readers.web import FORMULA, web_blocks
+from kcard.training.readers.packed import attribute, count_words, local_name, parse_xml, unpack
+from kcard.training.readers.web import FORMULA, converted_blocks
 
 STYLES = """
 p[style-name='Title'] => h1:fresh
@@ -32,7 +31,7 @@ p[style-name='table of figures'] => !
 XML_PARTS = (".xml", ".rels")
 STORIES = ("document", "footnotes", "endnotes")  # parts with text, by the beginning of their names
 OFF = ("0", "false", "off")
-HIDDEN, STRUCK = ("vanish",), ("strike", "dstrike")  # properties of a run
+HIDDEN_PROPERTIES, STRUCK_PROPERTIES = ("vanish",), ("strike", "dstrike")  # of a run
 
 
 def read_word(document: Document) -> Iterator[Block]:
@@ -45,9 +44,7 @@ def read_word(document: Document) -> Iterator[Block]:
         yield from package.properties("docProps/core.xml")
         mended = mend(package.archive, document.skips)
         page = mammoth.convert_to_html(mended, style_map=STYLES, convert_image=without_image).value
-    if page.strip():
-        blocks = web_blocks(f"<html><body>{page}</body></html>", document.path, document.skips)
-        yield from (replace(block, line=number, lines=()) for number, block in enumerate(blocks, 1))
+    yield from converted_blocks(page, document)
 
 
 def mend(packed: ZipFile, skips: SkipReport) -> io.BytesIO:
@@ -55,28 +52,29 @@ def mend(packed: ZipFile, skips: SkipReport) -> io.BytesIO:
     the references to parts that are missing."""
     from lxml import etree
 
-    names = [name for name in dict.fromkeys(packed.namelist()) if name.endswith(XML_PARTS)]
-    parts = {name: packed.read(name) for name in names}
+    parts: dict[str, bytes] = {}
+    stories: dict[str, Any] = {}
+    relations: dict[str, Any] = {}
     styles: dict[str, dict[str, bool]] = {}
-    trees = {}
-    for name in names:
-        is_story = PurePosixPath(name).name.startswith(STORIES) and name.endswith(".xml")
-        is_relations = name.endswith(".rels")
-        if not is_story and not is_relations and not name.endswith("styles.xml"):
+    for name in packed.namelist():
+        if not name.endswith(XML_PARTS) or name in parts:
             continue
+        parts[name] = packed.read(name)
         try:
-            trees[name] = parse_xml(parts[name])
+            if name.endswith(".rels"):
+                relations[name] = parse_xml(parts[name])
+            elif name.endswith("styles.xml"):
+                styles = read_styles(parse_xml(parts[name]))
+            elif PurePosixPath(name).name.startswith(STORIES):
+                stories[name] = parse_xml(parts[name])
         except etree.XMLSyntaxError:
             continue  # mammoth says so
-        if name.endswith("styles.xml"):
-            styles = read_styles(trees[name])
-    for name, root in trees.items():
-        if not PurePosixPath(name).name.startswith(STORIES) or name.endswith(".rels"):
-            continue
+    for name, root in stories.items():
         write_formulas(root)
         drop_unseen(root, styles, skips)
-        relations = str(PurePosixPath(name).parent / "_rels" / f"{PurePosixPath(name).name}.rels")
-        parts[relations] = with_all_targets(root, trees.get(relations))
+        path = PurePosixPath(name)
+        place = str(path.parent / "_rels" / f"{path.name}.rels")
+        parts[place] = with_all_targets(root, relations.get(place))
         parts[name] = etree.tostring(root, encoding="UTF-8", xml_declaration=True)
     copy = io.BytesIO()
     with ZipFile(copy, "w") as archive:
@@ -90,8 +88,8 @@ def mend(packed: ZipFile, skips: SkipReport) -> io.BytesIO:
 
 
 def read_styles(root: Any) -> dict[str, dict[str, bool]]:
-    """Return for each style, by its id, the properties HIDDEN and STRUCK that it sets, itself or by the style that it
-    is based on."""
+    """Return for each style, by its id, which properties of hidden and struck-through text it sets, itself or by the
+    style that it is based on."""
     own: dict[str, dict[str, bool]] = {}
     bases: dict[str, str] = {}
     for style in root.iterchildren("{*}style"):
@@ -113,36 +111,36 @@ def read_styles(root: Any) -> dict[str, dict[str, bool]]:
 
 
 def properties_of(element: Any) -> dict[str, bool]:
-    """Return which of the properties HIDDEN and STRUCK w:rPr sets, and whether it switches them on."""
+    """Return which of these properties w:rPr sets, and whether it switches them on."""
     if element is None:
         return {}
-    return {
-        name: attribute(child, "val").lower() not in OFF
-        for child in element
-        if (name := local_name(child)) in (*HIDDEN, *STRUCK)
-    }
+    properties: dict[str, bool] = {}
+    for child in element:
+        name = local_name(child)
+        if name in (*HIDDEN_PROPERTIES, *STRUCK_PROPERTIES):
+            properties[name] = attribute(child, "val").lower() not in OFF
+    return properties
 
 
 def drop_unseen(root: Any, styles: Mapping[str, dict[str, bool]], skips: SkipReport) -> None:
     """Remove runs that are hidden or struck through, by their own properties or their styles, and count the words."""
-    for run in [*root.iter("{*}r")]:
+    for run in list(root.iter("{*}r")):
         properties: dict[str, bool] = {}
-        own = run.find("{*}rPr")
-        parent = run.getparent()
-        while parent is not None and local_name(parent) != "p":
-            parent = parent.getparent()
-        for holder, path in ((parent, "{*}pPr/{*}pStyle"), (own, "{*}rStyle")):
-            style = holder.find(path) if holder is not None else None
-            if style is not None:
-                properties |= styles.get(attribute(style, "val"), {})
-        properties |= properties_of(own)
-        is_hidden, is_struck = (any(properties.get(name) for name in names) for names in (HIDDEN, STRUCK))
-        if is_hidden or is_struck:
-            words = sum(len((text.text or "").split()) for text in run.iter("{*}t"))
-            skips.dropped[HIDDEN_WORDS if is_hidden else STRUCK_WORDS] += words
-            run.getparent().remove(run)
-    deleted = sum(len((text.text or "").split()) for text in root.iter("{*}delText"))
-    skips.dropped["deleted words"] += deleted
+        paragraph = next(run.iterancestors("{*}p"), None)
+        for holder, path in ((paragraph, "{*}pPr/{*}pStyle"), (run, "{*}rPr/{*}rStyle")):
+            if holder is not None:
+                style = holder.find(path)
+                if style is not None:
+                    properties |= styles.get(attribute(style, "val"), {})
+        properties |= properties_of(run.find("{*}rPr"))
+        if any(map(properties.get, HIDDEN_PROPERTIES)):
+            skips.dropped[HIDDEN_WORDS] += count_words(run, "{*}t")
+        elif any(map(properties.get, STRUCK_PROPERTIES)):
+            skips.dropped[STRUCK_WORDS] += count_words(run, "{*}t")
+        else:
+            continue
+        run.getparent().remove(run)
+    skips.dropped["deleted words"] += count_words(root, "{*}delText")
 
 
 # Formulas (Office Math): as one line of text.
@@ -182,31 +180,40 @@ def formula_text(element: Any) -> str:
         return element.text or ""
     if name.endswith("Pr"):
         return ""
-    parts = [(local_name(child), text) for child in element if (text := formula_text(child))]
-    texts = dict(parts)
-    whole = "".join(text for _, text in parts)
+    parts: list[str] = []
+    texts: dict[str, str] = {}  # by the name of the part
+    for child in element:
+        text = formula_text(child)
+        if text:
+            parts.append(text)
+            texts[local_name(child)] = text
+    base = texts.get("e", "")
     if name == "f":
         return f"{grouped(texts.get('num', ''))}/{grouped(texts.get('den', ''))}"
     if name in ("sSup", "sSub", "sSubSup", "nary"):
         sub = f"_{grouped(texts['sub'])}" if "sub" in texts else ""
         sup = f"^{grouped(texts['sup'])}" if "sup" in texts else ""
-        base = texts.get("e", "")
-        return (
-            f"{character_of(element, 'chr', '∫')}{sub}{sup} {base}" if name == "nary" else f"{base}{sub}{sup}"
-        )
+        if name == "nary":
+            return f"{character_of(element, 'chr', '∫')}{sub}{sup} {base}"
+        return f"{base}{sub}{sup}"
     if name == "rad":
-        return f"{texts.get('deg', '')}√{grouped(texts.get('e', ''))}"
+        return f"{texts.get('deg', '')}√{grouped(base)}"
     if name == "d":
-        inside = ", ".join(text for _, text in parts)
-        return f"{character_of(element, 'begChr', '(')}{inside}{character_of(element, 'endChr', ')')}"
-    if name in ("m", "mr", "eqArr"):
-        return ("; " if name != "mr" else ", ").join(text for _, text in parts)
-    return whole
+        return (
+            f"{character_of(element, 'begChr', '(')}{', '.join(parts)}{character_of(element, 'endChr', ')')}"
+        )
+    if name == "mr":
+        return ", ".join(parts)
+    if name in ("m", "eqArr"):
+        return "; ".join(parts)
+    return "".join(parts)
 
 
 def grouped(text: str) -> str:
     """Return a part of a formula in brackets, if it has several signs."""
-    return text if text.isalnum() or (text[:1] == "(" and text.find(")") == len(text) - 1) else f"({text})"
+    if text.isalnum() or (text[:1] == "(" and text.find(")") == len(text) - 1):
+        return text
+    return f"({text})"
 
 
 def character_of(element: Any, name: str, default: str) -> str:

@@ -16,8 +16,9 @@ from kcard.io import build, canonical, write_text
 from kcard.options import Option, documented
 
 if TYPE_CHECKING:
+    from kcard.training.changes import Changes
     from kcard.training.options import TrainOptions
-    from kcard.training.update import Changes, Previous
+    from kcard.training.update import Previous
 
 # How a version was made: without a model, with one that was trained from scratch, or, by kcard before this was given
 # up, with the last version's model trained further.
@@ -151,10 +152,11 @@ def sync(
     training raises.
     """
     from kcard.text import words
+    from kcard.training.changes import compare
     from kcard.training.corpus import read_corpus
     from kcard.training.options import TrainOptions, check
     from kcard.training.output import check_output, recover_output
-    from kcard.training.update import compare, previous
+    from kcard.training.update import previous
 
     start = time.monotonic()
 

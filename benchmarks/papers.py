@@ -26,9 +26,7 @@ CARDS = {
     "moons": "moons of the solar system, their planets and discoverers",
     "nobel-prizes": "Nobel prizes, their laureates and what they got them for",
 }
-ALWAYS = (
-    "direct,retrieval,genread,bottom-up@always,top-down:auto@always,top-down:explicit@always,hybrid@always"
-)
+WITH_CARDS = "bottom-up@always,top-down:auto@always,top-down:explicit@always"
 KCARD = (sys.executable, "-m", "kcard")
 
 
@@ -44,15 +42,18 @@ class Experiment:
 
 EXPERIMENTS = [
     Experiment(
-        "MidtermQA, open", "midterm", "MidtermQA-openbook.json", f"{ALWAYS},top-down:auto,top-down:explicit"
+        "MidtermQA, open",
+        "midterm",
+        "MidtermQA-openbook.json",
+        f"direct,retrieval,genread,{WITH_CARDS},top-down:auto,hybrid@always",
     ),
-    Experiment("MidtermQA, 2-way", "midterm", "MidtermQA-binary.json", ALWAYS),
-    Experiment("MidtermQA, 4-way", "midterm", "MidtermQA-fourchoice.json", ALWAYS),
+    Experiment("MidtermQA, 2-way", "midterm", "MidtermQA-binary.json", f"direct,retrieval,{WITH_CARDS}"),
+    Experiment("MidtermQA, 4-way", "midterm", "MidtermQA-fourchoice.json", f"direct,retrieval,{WITH_CARDS}"),
     Experiment(
         "MMLU-Redux",
         "mmlu",
         "mmlu_redux-dev.json",
-        "direct,bottom-up@always,top-down:auto,top-down:explicit,top-down:explicit@always",
+        "direct,bottom-up@always,top-down:auto,top-down:explicit@always",
     ),
 ]
 
@@ -65,12 +66,15 @@ def main() -> None:
         "--output", type=Path, required=True, help="where cards, answers and results are kept"
     )
     parser.add_argument("--questions", type=int, default=100, help="of each set, drawn with seed 0")
+    parser.add_argument("--sets", nargs="*", choices=[each.name for each in EXPERIMENTS], help="default: all")
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
     home = args.output / "home"
     os.environ["KCARD_HOME"] = str(home)
     prepare_cards(home)
     for experiment in EXPERIMENTS:
+        if args.sets and experiment.name not in args.sets:
+            continue
         results = args.output / f"{experiment.name}.jsonl"
         if not results.exists():
             rows = evaluate(experiment, args)
@@ -92,13 +96,13 @@ def prepare_cards(home: Path) -> None:
 
 def evaluate(experiment: Experiment, args: argparse.Namespace) -> str:
     """Run an experiment, or go on with the run that was interrupted; return a line of JSON for each setting."""
-    begun = args.output / f"{experiment.name}.run"
-    if begun.exists():
-        return kcard("eval", "--resume", begun.read_text(), "--path", args.path / experiment.file, "--json")
-    runs = json.loads("[" + ",".join(kcard("runs", "--json").splitlines()) + "]")
-    begun.write_text(str(1 + max((run["run"] for run in runs), default=0)))
+    file = str((args.path / experiment.file).resolve())
+    for line in kcard("runs", "--json").splitlines():
+        run = json.loads(line)
+        if file in run["command"]:
+            return kcard("eval", "--resume", run["run"], "--path", file, "--json")
     return kcard(
-        *("eval", experiment.task, "--path", args.path / experiment.file, "--limit", args.questions),
+        *("eval", experiment.task, "--path", file, "--limit", args.questions),
         *("--settings", experiment.settings, "--preset", "knowledge-card"),
         *("--selectors", "offline", "--evidence", "own", "--llm", args.llm, "--json"),
     )

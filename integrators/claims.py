@@ -10,10 +10,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-from kcard.embedded.question_forms import SENTENCES, STEMS, Form, content_stems, fits, form_of, share_of
+from kcard.embedded.question_forms import (
+    HOW_MANY,
+    SENTENCES,
+    STEMS,
+    Form,
+    content_stems,
+    counts_in,
+    counts_nothing,
+    fits,
+    form_of,
+    share_of,
+)
 from kcard.embedded.reader import TECHNICAL, PassageReading, read_all
 from kcard.interfaces import Verdict
 from kcard.llms.extraction.clauses import NEGATION, SpokenClause, clauses_of, light_stems, telling_stems
+from kcard.llms.extraction.coordination import claims_part
 from kcard.llms.extraction.extract import examine
 from kcard.llms.extraction.tables import LABELLED
 from kcard.llms.extraction.times import NOW, asked_period, period_of
@@ -314,7 +326,7 @@ def fits_form(reading: Reading, clause: str) -> bool:
     """Return whether the words of the clause that the question lacks can answer a question of its form."""
     question_words = {*words(reading.question)}
     own = " ".join(word for word in words(clause) if word not in question_words)
-    return not own or fits(reading.form, own)
+    return not own or (fits(reading.form, own) and not counts_nothing(reading.question, clause))
 
 
 def speaks_of_another(reading: Reading, clause: str) -> bool:
@@ -368,6 +380,17 @@ def is_under_other_label(reading: Reading, clause: str) -> bool:
     return bool(in_named) and max(in_named) < max(in_others)
 
 
+def counts_otherwise(reading: Reading, clause: str, text: str) -> bool:
+    """Return whether the question asks how many there are, and the text has the clause's numbers where they count
+    nothing: of a version, model, date or time."""
+    if not HOW_MANY.search(reading.question):
+        return False
+    own = numbers_of(clause) - numbers_of(reading.question)
+    counted = numbers_of(" ".join(counts_in(text)))
+    spelled = {SPELLED[word] for word in words(text) if word in SPELLED}
+    return bool(own & numbers_of(text)) and not own & (counted | spelled)
+
+
 def is_former(clause: str) -> bool:
     """Return whether a clause speaks of the past alone."""
     if UNTIL.search(clause):
@@ -397,7 +420,8 @@ def clause_features(reading: Reading, clause: str, window: Window, verdict: Verd
     evidence, relevance  the reader's log-odds that the answer rests on the window, and that its passage answers
     misfit             whether the clause has no words of the kind that the question asks for, such as a time for "when"
     negation           whether one of clause and window has a negation, and the other has none
-    of another         whether the passages have the clause's words where they speak of another time or deed
+    of another         whether the passages have the clause's words where they speak of another time, deed or part
+    of the part        whether they give the clause's value for just what it speaks of, in a sentence that gives others
     """
     text, stems_there = reading.texts[window.passage], _stems(window.text)
     plain = YES_OR_NO.sub("", clause)
@@ -420,6 +444,7 @@ def clause_features(reading: Reading, clause: str, window: Window, verdict: Verd
                 span = max(span, weight * answer.certainty)
     agreed = share_of(content_stems(reading.answer) - reading.stems, clause)
     is_negated = bool(NEGATION.search(clause))
+    of_part = claims_part(reading.question, reading.form, plain, text)
     return {
         "checker": verdict.score,
         "refuted": verdict.refutation or 0.0,
@@ -439,7 +464,13 @@ def clause_features(reading: Reading, clause: str, window: Window, verdict: Verd
         "relevance": max(-MAX_LOG_ODDS, min(MAX_LOG_ODDS, reading.readings[window.passage].relevance)),
         "misfit": float(not fits_form(reading, plain)),
         "negation": float(reading.form != "yes/no" and is_negated != bool(NEGATION.search(window.text))),
-        "of another": float(speaks_of_another(reading, plain) or is_under_other_label(reading, plain)),
+        "of another": float(
+            of_part is False
+            or counts_otherwise(reading, plain, text)
+            or speaks_of_another(reading, plain)
+            or is_under_other_label(reading, plain)
+        ),
+        "of the part": float(of_part is True),
     }
 
 

@@ -29,6 +29,7 @@ from kcard.integrators.claims import (
 )
 from kcard.interfaces import Checker, Pair
 from kcard.llms.embedded_llm import language_of
+from kcard.llms.extraction.scope import names_unknown_version
 from kcard.selectors.factuality import verdicts
 from kcard.text import (
     analyzer,
@@ -157,6 +158,8 @@ def check_sentences(
         holding = probability(values, calibration().clause)
         if is_entailed(values):
             holding = max(holding, ENTAILED)
+        if values["of the part"] and values["own words"] >= MOST_WORDS and not values["negation"]:
+            holding = max(holding, ENTAILED)
         if values["of another"]:
             holding = min(holding, 1 - QUOTED)
         # A step that stands in the passage word for word.
@@ -242,8 +245,10 @@ def verify(
     for sentence in checked:
         answering = confidence_of(answer_features([sentence], reply), family, fitted)
         alone.append(min(answering, 1 - QUOTED) if sentence.values["of another"] else answering)
+    # Beside a sentence with the reader's answer, another one says more, not otherwise.
+    says_otherwise = not any(sentence.values["agreed"] for sentence in checked)
     citations = [
-        _citation(reading, sentence, answering, passages, read_passages)
+        _citation(reading, sentence, answering, passages, read_passages, may_contradict=says_otherwise)
         for sentence, answering in zip(checked, alone, strict=True)
     ]
     best = max(alone)
@@ -254,6 +259,8 @@ def verify(
     elif reading.form == "yes/no" and reading.stems - content_stems(" ".join(texts)):
         # A yes repeats the question, so that its own words speak for it; but one of them is in no passage.
         best = confidence = min(best, 1 - fitted.supported)
+    if not has_support and names_unknown_version(question, texts):
+        best = confidence = min(best, 1 - fitted.supported)
     return Verification(text, tuple(citations), confidence, family != POOLED, best, nearest)
 
 
@@ -263,8 +270,14 @@ def _citation(
     answering: float,
     passages: Sequence[Passage],
     read_passages: Sequence[int],
+    *,
+    may_contradict: bool,
 ) -> Citation:
-    """Return the verdict on a sentence. `answering`: the probability that it is a right answer, were it alone."""
+    """Return the verdict on a sentence.
+
+    answering       the probability that it is a right answer, were it alone
+    may_contradict  whether it contradicts the reader's answer if it gives another one
+    """
     values, window = sentence.values, sentence.window
     # A sentence with few words of its own claims that they answer the question; one with many says more than that.
     is_brief = math.expm1(values["found"]) + math.expm1(values["missing"]) <= BRIEF
@@ -272,7 +285,7 @@ def _citation(
     if holds_up and not values["outside"] and not values["repeats"]:
         return _at(sentence, window.passage, window.text, passages, read_passages)
     # The reader, sure of another answer than the one in this sentence, or the same words with or without a "not".
-    asks_for_one = asks_for_words(reading.question, reading.form) and reading.in_words
+    asks_for_one = may_contradict and asks_for_words(reading.question, reading.form) and reading.in_words
     differs = not values["agreed"] and not values["span"] and not values["misfit"]
     if asks_for_one and reading.probability >= DISPUTED and differs:
         return replace(

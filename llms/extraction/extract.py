@@ -16,12 +16,15 @@ from kcard.embedded.question_forms import (
     Form,
     asks_for_words,
     content_stems,
+    counts_nothing,
+    fits,
     form_of,
     meaning_stems,
     share_of,
 )
 from kcard.embedded.reader import READER_WEIGHTS, AnswerSpan, PassageReading, read_all
-from kcard.llms.extraction.clauses import TASK
+from kcard.llms.extraction.clauses import TASK, telling_stems
+from kcard.llms.extraction.coordination import asked_part, is_office_question, timely_clause
 from kcard.llms.extraction.quotation import (
     MAX_QUOTED_SENTENCES,
     MIN_STEPS,
@@ -37,7 +40,7 @@ from kcard.llms.extraction.quotation import (
     split_heading,
     with_kind,
 )
-from kcard.llms.extraction.scope import in_scope
+from kcard.llms.extraction.scope import in_scope, names_unknown_version
 from kcard.llms.extraction.tables import Cell, find_cell
 from kcard.llms.extraction.verdicts import YesNo, decide
 from kcard.text import LIST_MARK, ordinals_as_in
@@ -110,10 +113,12 @@ def calibration_weights() -> Mapping[str, float]:
 # for a name, place, time or number. On questions about seventeen manuals, spans of a certainty below 0.4 were right for
 # .20, the sentences for .48.
 MIN_CERTAINTY, MIN_CERTAINTY_OF_NAMES = 0.5, 0.4
+MIN_CERTAINTY_OF_PARTS = 0.25  # over all parts of a sentence, of which the question names one
 BOLD = re.compile(r"(?<![\w*/])\*\*(\w[^*\n]*)\*\*(?![\w*/])")
 YES_OR_NO = re.compile(r"(?:yes|no)\b", re.IGNORECASE)
 ASKED_VERB = re.compile(r"\bwhat (?:does|do|did) \w.* (?<!the )(?<!a )(?<!an )(\w+)\W*$", re.IGNORECASE)
 CLAUSE_BORDER = re.compile(r"[.!?;:]\s+|\n|,\s+(?:and|but|while|which)\s+|\s+and\s+(?=\w+s\s)", re.IGNORECASE)
+HOLDER_PROBABILITY = 0.75  # of the only name that a passage gives for an office
 STEPS_PROBABILITY = 0.5  # of numbered items that have all words of a question for steps
 ABLE = re.compile(
     r"\b(?:can|could|may) (?:i|we|one)\b|\bis (?:it possible|there (?:a|any|some) way)\b", re.IGNORECASE
@@ -233,7 +238,10 @@ def _examine_all(
     for (question, passages), form, readings, titles, cell in zip(
         narrowed, forms, read_all(narrowed), over, cells, strict=True
     ):
-        drafts.append(_draft_answer(question, form, passages, readings, titles, cell))
+        draft = _draft_answer(question, form, passages, readings, titles, cell)
+        if draft is not None and names_unknown_version(question, passages):
+            draft = replace(draft, certainty=0.0)
+        drafts.append(draft)
     near = iter(nearness([(draft.question, draft.grounds) for draft in drafts if draft]))
     results: list[tuple[Extract, dict[str, float]] | None] = []
     for draft in drafts:
@@ -261,6 +269,8 @@ def _draft_answer(
         best = next(candidate for candidate in ranked if candidate.passage == cell.row.passage)
         draft = _AnswerDraft(question, form, best, 0.0, best.passage, words=True, certainty=cell.probability)
         return replace(draft, text=cell.text or line, grounds=line, first=line)
+    part = _with_asked_part(question, form, ranked[0])
+    ranked[0] = part or ranked[0]
     supports, best = score_sentences(question, ranked), ranked[0]
     # The only passage leads one that is as likely to answer as not.
     lead = max(0.0, best.score)
@@ -271,6 +281,8 @@ def _draft_answer(
     if form in (*SENTENCES, "yes/no"):
         words = None
     if words is not None and not says_verb(question, best.text, words):
+        words = None
+    if words is not None and counts_nothing(question, best.text, words.start, words.start + len(words.text)):
         words = None
     if words is not None:
         # The sentence in which the span begins; the span is cut at its end.
@@ -289,7 +301,9 @@ def _draft_answer(
             if candidate.answer and candidate.answer.text.lower() == words.text.lower():
                 doubt *= 1 - candidate.answer.certainty
         certainty = 1 - doubt
-        if certainty >= MIN_CERTAINTY:
+        if part and is_office_question(question) and has_subject(question, best.text):
+            return replace(draft, grounds=draft.first, certainty=HOLDER_PROBABILITY)
+        if certainty >= MIN_CERTAINTY or (part and certainty >= MIN_CERTAINTY_OF_PARTS):
             return replace(draft, grounds=_with_heading(best, draft.first))
     quote = quote_sentences(ranked, supports, whole_passage=form != "yes/no")
     passage, grounds = ranked[quote.candidate].passage, _with_heading(ranked[quote.candidate], quote.text)
@@ -305,9 +319,65 @@ def _draft_answer(
             return replace(draft, text=answer_text, grounds=grounds, first=first)
     text = _strip_mark(quote.text)
     draft = replace(draft, passage=passage, grounds=grounds, text=text, first=quote.first, words=False)
+    if counts_nothing(question, text):
+        return replace(draft, certainty=0.0)
     if passage == best.passage and has_asked_steps(question, best.text):
         return replace(draft, certainty=STEPS_PROBABILITY)
     return draft
+
+
+def _with_asked_part(question: str, form: Form, best: AnswerCandidate) -> AnswerCandidate | None:
+    """Return the candidate with the value of the coordinated part that the question names as its answer, as sure as
+    the reader is of all parts together; None if there is none."""
+    words = best.answer
+    if words is None or form not in ("who", "what", "when", "how many"):
+        return None
+    is_office = is_office_question(question)
+    by_number = form != "who" and not is_office
+    if form == "what" and by_number and not fits("how many", words.text):
+        return None
+    text = best.text[best.begin :]
+    answer = asked_part(question, form, text, by_number=by_number)
+    if answer is None:
+        return _in_clause(best, timely_clause(question, form, text))
+    part, siblings = answer
+    first = best.begin + min(one.start for one in (part, *siblings))
+    last = best.begin + max(one.end for one in (part, *siblings))
+    if not is_office and not first <= words.start < last:
+        return None
+    # The reader's own words for the value, such as an amount with a longer unit.
+    text, start = part.value.text, best.begin + part.value.start
+    end = start + len(text)
+    doubt = 1.0
+    for span in best.reading.answers:
+        span_end = span.start + len(span.text)
+        if span.start < last and first < span_end:
+            doubt *= 1 - span.certainty
+        is_within = (
+            best.begin + part.start <= span.start <= start and end <= span_end <= best.begin + part.end
+        )
+        if by_number and is_within:
+            start, end, text = span.start, span_end, span.text
+    return replace(best, answer=AnswerSpan(text, start, 1 - doubt))
+
+
+def _in_clause(best: AnswerCandidate, clause: tuple[int, int] | None) -> AnswerCandidate | None:
+    """Return the candidate with the likeliest of the reader's spans in the clause, None if there is none."""
+    if clause is None or best.answer is None:
+        return None
+    start, end = best.begin + clause[0], best.begin + clause[1]
+    if start <= best.answer.start < end:
+        return None
+    for span in best.reading.answers:
+        if start <= span.start and span.start + len(span.text) <= end:
+            return replace(best, answer=replace(span, certainty=span.certainty + best.answer.certainty))
+    return None
+
+
+def has_subject(question: str, text: str) -> bool:
+    """Return whether a text has the content words of a question, without its year."""
+    stems = frozenset(stem for stem in telling_stems(question) if not stem.isdigit())
+    return stems <= telling_stems(text)
 
 
 def says_verb(question: str, text: str, words: AnswerSpan) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from kcard.embedded import minilm
 from kcard.embedded import static_embeddings as static
-from kcard.embedded.question_forms import Form, content_stems, fits, share_of
+from kcard.embedded.question_forms import Form, content_stems, counts_nothing, fits, share_of
 from kcard.embedded.reader import AnswerSpan, PassageReading, Sentence
 from kcard.llms.extraction.times import includes_year
 from kcard.text import numbers
@@ -74,7 +74,9 @@ def rank_candidates(
 
     def log_likelihood(words: AnswerSpan) -> float:
         likelihood = math.log(max(words.certainty, 1e-9))
-        if not fits(form, words.text):
+        if not fits(form, words.text) or counts_nothing(
+            question, text, words.start, words.start + len(words.text)
+        ):
             likelihood -= MISFIT_COST
         return likelihood
 

@@ -5,8 +5,9 @@ that of an earlier year. What speaks of something else is therefore left out, if
 """
 
 import re
+from collections.abc import Sequence
 
-from kcard.embedded.question_forms import CONTENT_WORD, Form, meaning_stems
+from kcard.embedded.question_forms import CONTENT_WORD, MONTH, Form, meaning_stems
 from kcard.llms.extraction.tables import best_row, rows_of
 from kcard.llms.extraction.times import NOW, asked_period, overlap, period_of
 from kcard.llms.extraction.verdicts import PREPOSITIONS
@@ -21,6 +22,29 @@ MAX_SIBLING_WORDS = 15  # of a sentence about another subject
 MIN_SHARED_WORDS, MIN_SHARED_PART = 2, 0.6  # of a predicate, from which two sentences say alike
 CLAUSE = re.compile(r";\s+")
 SUPERLATIVE = re.compile(r"\b(?:\w{2,}est|first|last|most|least|best|worst)\b", re.IGNORECASE)
+
+
+# Versions, models and identifiers with digits: "v1.6.0", "model K9", "Orla 30", but not "May 2020".
+VERSION = re.compile(
+    r"(?<![\w.])v?\d+(?:\.\d+)+[a-z]?\d*\b|(?<![\w-])(?=[\w-]*[A-Za-z])(?=[\w-]*\d)[\w-]+\b"
+    rf"|(?<=[a-z] )(?!{MONTH} )(?:[A-Z][\w&]*|version|release|model|type|edition) (?P<number>\d+)(?![\w.])"
+)
+AMOUNT = re.compile(r"\d+(?:st|nd|rd|th|min|[a-z]{1,2})", re.IGNORECASE)  # also "3rd", "9am", "5kg"
+PARTS = re.compile(r"[a-z]+|[\d.]+")
+
+
+def names_unknown_version(question: str, texts: Sequence[str]) -> bool:
+    """Return whether the question names a version, model or identifier with digits that no text has."""
+    for match in VERSION.finditer(question):
+        name = match["number"] or match[0]
+        if AMOUNT.fullmatch(name):
+            continue
+        # "K7" is "K-7" and "k 7".
+        parts = [re.escape(part) for part in PARTS.findall(name.lower().removeprefix("v"))]
+        spelling = re.compile(rf"(?<!\d){r'[^a-z0-9]*'.join(parts)}(?!\d)", re.IGNORECASE)
+        if not any(spelling.search(text) for text in texts):
+            return True
+    return False
 
 
 def in_scope(question: str, form: Form, text: str) -> str:

@@ -53,7 +53,7 @@ FORMER = re.compile(r"\b(?:used to|formerly|previously|in the past|former|origin
 PRESENT = re.compile(
     r"\b(?:now|nowadays|today|currently|at present|these days|at the moment|any more)\b", re.IGNORECASE
 )
-IN_PRESENT = re.compile(r"\b(?:is|are|am|do|does|has|have|can|may|must)\b", re.IGNORECASE)
+IN_PRESENT = re.compile(r"\b(?:is|are|am|do|does|has|have|can|may|must|who \w+(?<!wa)s)\b", re.IGNORECASE)
 
 Period = tuple[float, float]
 

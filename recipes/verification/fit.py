@@ -51,7 +51,7 @@ STEPS = (0.0, 0.1, 0.2, 0.3, WITHHELD, 0.5, 0.6)
 NO_WINDOW = Window(0, "", 0.0)
 # What did not help, and what these claims do not tell.
 UNUSED = {
-    "found", "agreed", "evidence", "of another",
+    "found", "agreed", "evidence", "of another", "of the part",
 }  # fmt: skip
 ANSWER = (
     "span", "agreed and sure", "disagreed and sure", "relevance", "evidence", "own words", "question's words",

@@ -146,6 +146,59 @@ def fits(form: Form, answer: str) -> bool:
     return True
 
 
+HOW_MANY = re.compile(r"\bhow many\b", re.IGNORECASE)
+NO_COUNT = _words(  # AMOUNTS that say how much or how often
+    "all every many half third quarter once twice hourly daily weekly monthly yearly annually always never seldom "
+    "rarely often forever indefinitely"
+)
+COUNT = re.compile(
+    r"(?<![\w.,:/#@+-])\d{1,3}(?:[ ,]\d{3})+(?![\w.,:/-]*\w)|(?<![\w.:/#@+-])\d+(?:\.\d+)?(?![\w.:/-]*\w)"
+)
+COUNT_IN_RANGE = re.compile(r"(?<![\w.:/#@-])\d+(?:-|–)\d+(?![\w.:/-])")
+BEHIND_NAME = re.compile(r"([^\W\d_a-z][\w.&-]*)\s$")  # "RFC 2822"
+MONTH = (
+    r"(?:January|February|March|April|May|June|July|August|September|October|November|December"
+    r"|(?:Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\b\.?)"
+)
+BEHIND_MONTH = re.compile(rf"\b{MONTH} (?:\d+, )?$")
+BEFORE_MONTH = re.compile(rf"(?:st|nd|rd|th)? (?:of )?{MONTH}\b")
+BEHIND_TIME = re.compile(r"\b(?:in|since|until|till|from|after|before|during) $", re.IGNORECASE)
+MAX_LEAD_CHARACTERS = 40  # before a number that tell whether it counts
+YEAR = re.compile(r"1[5-9]\d\d|20\d\d")
+PLAIN = AMOUNTS | _words(
+    "about around nearly exactly roughly almost over under only some up at least most the these those a an of in on "
+    "to for from by with and or is are was were it this that there they we you has have had can may i"
+)
+
+
+def counts_in(text: str, start: int = 0, end: int | None = None) -> list[str]:
+    """Return the numbers in a stretch of a text that count something: digits of identifiers, versions, models, dates
+    and times do not."""
+    counts = COUNT_IN_RANGE.findall(text[start:end])
+    for number in COUNT.finditer(text):
+        if number.start() < start or (end is not None and number.end() > end):
+            continue
+        before, after = (
+            text[max(0, number.start() - MAX_LEAD_CHARACTERS) : number.start()],
+            text[number.end() :],
+        )
+        name = BEHIND_NAME.search(before)
+        is_model = name is not None and name[1].lower() not in PLAIN
+        is_day = bool(BEHIND_MONTH.search(before) or BEFORE_MONTH.match(after))
+        is_year = bool(YEAR.fullmatch(number[0]) and BEHIND_TIME.search(before))
+        if not (is_model or is_day or is_year):
+            counts.append(number[0])
+    return counts
+
+
+def counts_nothing(question: str, text: str, start: int = 0, end: int | None = None) -> bool:
+    """Return whether the question asks how many there are, and an answer in a stretch of the text has no count."""
+    if not HOW_MANY.search(question):
+        return False
+    answer_words = {word.lower() for word in WORD.findall(text[start:end])}
+    return not answer_words & (AMOUNTS - NO_COUNT) and not counts_in(text, start, end)
+
+
 # Content words: what a question is about, without the words that every question has.
 
 CONTENT_WORD = re.compile(r"\w[\w.+/-]*\w|\w")

@@ -6,7 +6,7 @@ import pytest
 
 from kcard.embedded.question_forms import form_of
 from kcard.llms.extraction.extract import extract
-from kcard.llms.extraction.scope import in_scope
+from kcard.llms.extraction.scope import in_scope, names_unknown_version
 from kcard.llms.extraction.times import NOW, asked_period, includes_year, period_of, weekdays
 
 FEES = "Millers pay 40 coins a year. Carters pay 5 coins. Before 1919 millers paid 30 coins."
@@ -102,3 +102,55 @@ def test_a_year_may_lie_within_a_period() -> None:
 )
 def test_days_of_the_week(text: str, days: set[int]) -> None:
     assert weekdays(text) == days
+
+
+HEATER = "Release 3.4.0 of the heater Orla 20 came in May 2019. Model K-7 is described in chapter 12."
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "When was v3.5.0 released?",
+        "When was release 3.4.1 released?",
+        "How heavy is the Orla 30?",
+        "Who made model K9?",
+        "Does it run on Norlin 12.1?",
+    ],
+)
+def test_a_version_or_model_that_no_text_has_is_unknown(question: str) -> None:
+    assert names_unknown_version(question, [HEATER])
+    found = extract(question, [HEATER])
+    assert found is None or not found.is_sure
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "When was v3.4.0 released?",
+        "When was 3.4 released?",
+        "How heavy is the Orla 20?",
+        "Who made model K7?",
+        "May I bring 2 dogs?",
+        "What happened in May 2018?",
+        "Who was chair in 2015?",
+        "Who was the 3rd chair?",
+        "Is the shop open at 9am or 8:30?",
+        "May I wait for 30min?",
+    ],
+)
+def test_amounts_and_times_are_no_versions(question: str) -> None:
+    assert not names_unknown_version(question, [HEATER])
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("How many files does the driver read?", "Version v2.7.1 of the driver reads UTF-16 and RFC 4180."),
+        ("How many times is the clock read?", "The clock rtc2 is read at 07:30 each day since 3 May 2020."),
+        ("How many ovens does the bakery have?", "The oven T400 of the bakery was built in 1998."),
+        ("How many packages are there in Norlin?", "All packages of Norlin 7 and Norlin 8 are signed."),
+    ],
+)
+def test_a_question_how_many_is_not_answered_with_a_name_version_or_time(question: str, text: str) -> None:
+    found = extract(question, [text])
+    assert found is None or not found.is_sure

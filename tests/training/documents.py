@@ -37,11 +37,12 @@ def sections(folder: Path, name: str, text: str | bytes) -> list[tuple[str, str]
 
 Line = tuple[str, int]  # a text and the size of its letters
 BODY = 11
+CELL_WIDTH = 90  # points
 
 
 def pdf(path: Path, pages: Sequence[Sequence[Line | str]]) -> Path:
     """The smallest PDF that shows these lines, top to bottom, in the base font that every reader has. A line without a
-    size is body text."""
+    size is body text; tabs divide the cells of a row."""
     objects = ["<< /Type /Catalog /Pages 2 0 R >>", ""]
     kids = []
     for lines in pages:
@@ -70,5 +71,6 @@ def pdf(path: Path, pages: Sequence[Sequence[Line | str]]) -> Path:
 
 def _shown(line: Line | str) -> str:
     text, size = line if isinstance(line, tuple) else (line, BODY)
-    quoted = text.replace("(", r"\(").replace(")", r"\)")
-    return f"/F1 {size} Tf ({quoted}) Tj T* "
+    cells = text.replace("(", r"\(").replace(")", r"\)").split("\t")
+    shown = f" {CELL_WIDTH} 0 Td ".join(f"({cell}) Tj" for cell in cells)
+    return f"/F1 {size} Tf {shown} {-CELL_WIDTH * (len(cells) - 1)} 0 Td T* "

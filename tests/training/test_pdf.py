@@ -46,6 +46,37 @@ def test_headings_items_and_tables_of_contents_are_told_from_text(
     assert sections(pdf(tmp_path / "depot.pdf", pages)) == read
 
 
+@pytest.mark.parametrize(
+    ("lines", "rows"),
+    [
+        (
+            ["Part\tSupplier\tPrice", "Flame sensor\tTolm Ltd\t88 EUR", "Pump\tArdo\t31 EUR"],
+            ["Flame sensor; Supplier: Tolm Ltd; Price: 88 EUR", "Pump; Supplier: Ardo; Price: 31 EUR"],
+        ),
+        (
+            ["\tAlba 20\tAlba 30", "Tank\t2 l\t3 l", "Power\t90 W\t120 W"],
+            ["Tank; Alba 20: 2 l; Alba 30: 3 l", "Power; Alba 20: 90 W; Alba 30: 120 W"],
+        ),
+    ],
+)
+def test_rows_of_a_table_name_their_columns(tmp_path: Path, lines: list[str], rows: list[str]) -> None:
+    [(_, text)] = sections(pdf(tmp_path / "depot.pdf", [[PROSE, *lines, PROSE]]))
+    assert text.split("\n")[1:-1] == rows
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["Tarn\t12", "Olm\t9", "Esk\t30"],
+        ["Depot of Tarn", "Quay Street 4", "Tarn 1200"],
+        ["- a b", "- c d", "- e f"],
+    ],
+)
+def test_lists_and_addresses_are_no_tables(tmp_path: Path, lines: list[str]) -> None:
+    [(_, text)] = sections(pdf(tmp_path / "depot.pdf", [[PROSE, *lines, PROSE]]))
+    assert text.split() == " ".join([PROSE, *lines, PROSE]).split()
+
+
 def test_a_path_or_an_address_divided_at_a_slash_is_whole(tmp_path: Path) -> None:
     lines = [
         f"{PROSE} It reads /etc/depot/",

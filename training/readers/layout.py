@@ -1,7 +1,7 @@
 """Parse text by its layout: underlined headings, indentation, bullets, blank lines.
 
 This covers manuals, Info files, reStructuredText and rendered man pages. The lines of a paragraph are joined; lines
-that look like code or a table keep their breaks.
+that look like code keep their breaks; the rows of tables become items.
 """
 
 import re
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
+from kcard.training.readers.drawn_tables import find_tables
 from kcard.training.readers.files import Block
 
 MAX_PARAGRAPH_LINES = 500  # for text without blank lines
@@ -44,13 +45,15 @@ def blocks(numbered: Iterable[tuple[int, str]], literal: Container[int] = ()) ->
             yield from layout.leave(paragraph[0].indent, paragraph[0].number)
             yield _code(paragraph)
             continue
-        heading, rest = layout.heading(paragraph)
-        if heading is not None:
-            yield from layout.leave(-1, heading.line)
-            yield heading
-        if rest:
-            yield from layout.leave(rest[0].indent, rest[0].number)
-            yield from layout.body(rest)
+        # The lines around a table are paragraphs of their own.
+        at = 0
+        for table in find_tables([" " * line.indent + line.text for line in paragraph]):
+            yield from layout.paragraph(paragraph[at : table.start])
+            yield from layout.leave(paragraph[table.start].indent, paragraph[table.start].number)
+            for row, text in table.rows:
+                yield Block("item", text, paragraph[row].number)
+            at = table.end
+        yield from layout.paragraph(paragraph[at:])
 
 
 class _Layout:
@@ -65,6 +68,17 @@ class _Layout:
         while self._terms and self._terms[-1] >= indent:
             self._terms.pop()
             yield Block("term", "", line, len(self._terms) + 1)
+
+    def paragraph(self, lines: Sequence[IndentedLine]) -> Iterator[Block]:
+        if not lines:
+            return
+        heading, rest = self.heading(lines)
+        if heading is not None:
+            yield from self.leave(-1, heading.line)
+            yield heading
+        if rest:
+            yield from self.leave(rest[0].indent, rest[0].number)
+            yield from self.body(rest)
 
     def heading(self, lines: Sequence[IndentedLine]) -> tuple[Block | None, Sequence[IndentedLine]]:
         """Return the heading at the paragraph's beginning, if any, and the other lines."""

@@ -1,6 +1,7 @@
 """PDF: the text of its pages by PDFium, without headers and footers. Scans have no text.
 
-A line is a heading if it is in the document's outline, or its letters are larger than those of the text.
+A line is a heading if it is in the document's outline, or its letters are larger than those of the text. The
+rows of tables become items.
 """
 
 import re
@@ -14,6 +15,7 @@ from typing import Any
 
 from kcard.errors import CorpusError
 from kcard.training.readers.files import Block, Document
+from kcard.training.readers.pdf_tables import TextSpan, rows_of_page
 from kcard.training.readers.text import SENTENCE_END
 
 EDGE = 2  # lines at the top and at the bottom of a page that may be its header and footer
@@ -41,7 +43,8 @@ LEADERS = re.compile(r"(?<!\.)(?<!\.\s)(?:\.\s?){5,}+\s*+(?:\d+|[ivxlc]+)$")
 
 @dataclass(frozen=True)
 class PageLine:
-    """A line and its place, in points; `size`: of its first letter, `level`: of a heading, 0 of a line of text."""
+    """A line and its place, in points; `size`: of its first letter, `level`: of a heading, 0 of a line of text,
+    `is_row`: whether it is a row of a table."""
 
     text: str
     size: float = 0.0
@@ -49,6 +52,7 @@ class PageLine:
     left: float = 0.0
     right: float = 0.0
     bottom: float = 0.0
+    is_row: bool = False
 
     @property
     def first_word_width(self) -> float:
@@ -81,7 +85,9 @@ def read(document: Document) -> Iterator[Block]:
                 if open_lines:
                     yield _block(division.join(open_lines), open_page)
                     open_lines = []
-                if paragraph[0].level:
+                if paragraph[0].is_row:
+                    yield Block("item", paragraph[0].text, number)
+                elif paragraph[0].level:
                     yield Block("heading", paragraph[0].text, number, paragraph[0].level)
                 else:
                     open_page, open_lines = number, paragraph
@@ -133,7 +139,8 @@ def lines_of(page: Any) -> list[PageLine]:
 
     text = page.get_text_range()
     borders = [mark.span() for mark in LINE_END.finditer(text)]
-    lines, at = [], 0
+    lines, spans, at = [], [], 0
+    places = []  # of the lines that have text
     for end, next_line in [*borders, (len(text), len(text))]:
         line = text[at:end]
         clean = LIGATURES.sub(lambda match: unicodedata.normalize("NFKC", match[0]), line)
@@ -143,10 +150,15 @@ def lines_of(page: Any) -> list[PageLine]:
             last = at + len(line.rstrip().removesuffix(DIVIDED_WORD)) - 1
             left, bottom, _, _ = page.get_charbox(at, loose=True)
             _, _, right, _ = page.get_charbox(last, loose=True)
+            places.append(len(lines))
+            spans.append(TextSpan(at, line, left, right, bottom, size))
             lines.append(PageLine(clean, round(size, 1), 0, left, right, bottom))
         else:
             lines.append(PageLine(""))
         at = next_line
+    for number, row in rows_of_page(page, spans).items():
+        place = places[number]
+        lines[place] = replace(lines[place], text=row, is_row=bool(row))
     return lines
 
 
@@ -221,7 +233,7 @@ def mark_headings(pages: list[list[PageLine]], outline: dict[str, int]) -> list[
     larger = sorted((size for size in sizes if size > MIN_HEADING_SIZE * body), reverse=True)
 
     def level(line: PageLine) -> int:
-        if SENTENCE_END.search(line.text):
+        if line.is_row or SENTENCE_END.search(line.text):
             return 0
         outline_level = outline.get(_key(line.text), 0)
         if outline_level:
@@ -288,7 +300,7 @@ class Column:
         """Return whether the last line goes on in the first paragraph of the next column, on this page or another. A
         line alone that ends no sentence may be the header of the page."""
         following = paragraph[0]
-        if following.level or ITEM.match(following.text) or line.text.endswith(":"):
+        if following.level or following.is_row or ITEM.match(following.text) or line.text.endswith(":"):
             return False
         if following.text[:1].islower() or HYPHEN.search(line.text[-2:]):
             return True
@@ -301,7 +313,7 @@ class Column:
         one, unless that one continues in lower case, and before a heading or list item."""
         gathered: list[PageLine] = []
         for line, following in zip(self.lines, chain(self.lines[1:], [PageLine("")]), strict=False):
-            if line.level:
+            if line.level or line.is_row:
                 yield [line]
                 continue
             if line.text:
@@ -309,7 +321,13 @@ class Column:
             is_far = line.bottom - following.bottom > PARAGRAPH_GAP * self.gap > 0
             continues = following.text[:1].islower() or bool(HYPHEN.search(line.text[-2:]))
             ends = (is_far or self.is_ended(line, following)) and not continues
-            if gathered and (not following.text or ends or following.level or ITEM.match(following.text)):
+            if gathered and (
+                not following.text
+                or ends
+                or following.level
+                or following.is_row
+                or ITEM.match(following.text)
+            ):
                 yield gathered
                 gathered = []
 

@@ -5,6 +5,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import chain, groupby, islice, pairwise
 from pathlib import Path
 from typing import BinaryIO
@@ -12,6 +13,7 @@ from typing import BinaryIO
 from kcard.errors import CorpusError
 from kcard.training.duplicates import is_mark
 from kcard.training.readers import layout
+from kcard.training.readers.drawn_tables import find_tables
 from kcard.training.readers.encodings import GUESSED_BYTES, guess_encoding, marked_encoding
 from kcard.training.readers.files import CONTINUED, Block, Document, reading
 
@@ -117,6 +119,7 @@ SENTENCE_END = re.compile(r"[.!?:;。！？…।॥؟۔][\"'”’»)\]]*$")
 FACT_END = re.compile(r"(?:[.!?。！？…।॥؟۔\u104b\u17d4][\"'”’»)\]]*|[\u0e00-\u0eff])$")
 SAMPLE_LINES = 400  # by which the kind of a text is told
 MAX_STATEMENT_LINES = 12
+MAX_TABLE_LINES = 500
 MAX_ODD_SHARE = 0.1  # of lines that are not as the others
 
 
@@ -127,10 +130,46 @@ def read_plain(document: Document) -> Iterator[Block]:
     sample = [line for _, line in head]
     if is_laid_out(sample):
         yield from layout.blocks(chain(head, numbered))
-    elif is_list_of_facts(sample):
-        yield from statements_of(chain(head, numbered))
     else:
-        yield from notes_of(chain(head, numbered))
+        read_lines = notes_of
+        if is_list_of_facts(sample):
+            read_lines = statements_of
+        for is_row, rows in groupby(with_rows(chain(head, numbered)), key=lambda line: line.is_row):
+            if is_row:
+                for row in rows:
+                    yield Block("item", row.text, row.number)
+            else:
+                yield from read_lines((line.number, line.text) for line in rows)
+
+
+@dataclass(frozen=True)
+class TextLine:
+    """A line of a text, or the row of a table in it."""
+
+    number: int
+    text: str
+    is_row: bool = False
+
+
+def with_rows(numbered: Iterable[tuple[int, str]]) -> Iterator[TextLine]:
+    """Yield the lines of a text and, in place of those of a table, its rows."""
+    paragraph: list[TextLine] = []
+    for number, text in numbered:
+        paragraph.append(TextLine(number, text))
+        if not text.strip() or len(paragraph) == MAX_TABLE_LINES:
+            yield from _rows_of(paragraph)
+            paragraph = []
+    yield from _rows_of(paragraph)
+
+
+def _rows_of(paragraph: Sequence[TextLine]) -> Iterator[TextLine]:
+    at = 0
+    for table in find_tables([line.text for line in paragraph]):
+        yield from paragraph[at : table.start]
+        for row, text in table.rows:
+            yield TextLine(paragraph[row].number, text, is_row=True)
+        at = table.end
+    yield from paragraph[at:]
 
 
 def is_list_of_facts(sample: Sequence[str]) -> bool:

@@ -78,6 +78,16 @@ def quotations(answer: "Answer") -> list[Quotation]:
     return list(dict.fromkeys(_quotation(citation, answer) for citation in distinct.values()))
 
 
+def warning_of(answer: "Answer") -> str:
+    """Return one line on what the answer says and the cards do not, "" if they support all of it."""
+    warnings = [quotation.warning for quotation in quotations(answer) if quotation.warning]
+    if not warnings:
+        return ""
+    if all(citation.verdict == "not in the cards" for citation in answer.citations):
+        return "(warning: not in the cards)"
+    return f"(warning: {'; '.join(warnings)})"
+
+
 def _quotation(citation: "Citation", answer: "Answer") -> Quotation:
     claim = " ".join(citation.sentence.split())
     if citation.passage is None:

@@ -17,6 +17,7 @@ from kcard.integrators.options import AskOptions
 from kcard.integrators.pipeline import Pipeline
 from kcard.llms.openai_endpoint import OpenAIEndpoint
 from kcard.llms.prompts import GROUNDED
+from kcard.serve.answers import STAGES
 from kcard.serve.app import create_app
 from kcard.serve.pipelines import Pipelines
 from kcard.serve.service import Service
@@ -114,6 +115,35 @@ def test_the_trace_counts_the_llms_tokens_and_cites_the_passage(connect: Connect
     assert (trace["answer"], trace["calls"]) == (REPLY["text"], 1)
     assert (trace["usage"]["tokens_in"], trace["usage"]["tokens_out"]) == (20, 4)
     assert "Lassell" in trace["passages"][trace["citations"][0]["passage"]]["text"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        (REPLY["text"], ""),
+        ("It was built by bees.", "\n\n(warning: contradicted: It was built by bees.)"),
+        (f"{REPLY['text']} It was built by bees.", "\n\n(warning: not in the cards: It was built by bees.)"),
+    ],
+)
+def test_the_text_says_what_the_cards_do_not(connect: Connect, stream: bool, text: str, warning: str) -> None:
+    client, _ = connect({**REPLY, "text": text, "pieces": [text[:5], text[5:]]})
+    reply: Any = client.chat.completions.create(model="big", messages=TRITON, stream=stream)
+    shown, finish = "", None
+    for chunk in reply if stream else [reply]:
+        choice = chunk.choices[0]
+        shown += (choice.delta.content if stream else choice.message.content) or ""
+        finish = choice.finish_reason
+    assert shown == text + warning
+    assert finish == "stop"
+
+
+def test_json_for_a_program_and_our_page_get_the_text_alone(connect: Connect) -> None:
+    client, _ = connect({**REPLY, "text": "It was built by bees."})
+    options: list[Any] = [{"response_format": {"type": "json_object"}}, {"extra_headers": {STAGES: "1"}}]
+    for option in options:
+        reply = client.chat.completions.create(model="big", messages=TRITON, **option)
+        assert reply.choices[0].message.content == "It was built by bees."
 
 
 def test_images_and_the_results_of_tools_pass_unchanged(connect: Connect) -> None:

@@ -18,6 +18,7 @@ from prometheus_client import (
 )
 from starlette.responses import Response, StreamingResponse
 
+from kcard.display import warning_of
 from kcard.hub.server.limits import is_this_machine
 from kcard.serve.auth import Keys
 from kcard.serve.pipelines import PendingQuestion, Route
@@ -77,9 +78,14 @@ def usage_of(answer: Answer) -> dict[str, int]:
     return {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote}
 
 
+def with_warning(text: str, answer: Answer) -> str:
+    """Return a text with a line on what the cards do not support, for clients that read no further fields."""
+    return "\n\n".join(filter(None, (text, warning_of(answer))))
+
+
 def chat_completion(chat: ChatRequest, answer: Answer) -> dict[str, Any]:
     text, finish = chat.cut(answer.answer)
-    message = {"role": "assistant", "content": text}
+    message = {"role": "assistant", "content": with_warning(text, answer)}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
     return {
         **_head("chatcmpl", "chat.completion", chat.model),
@@ -89,14 +95,19 @@ def chat_completion(chat: ChatRequest, answer: Answer) -> dict[str, Any]:
     }
 
 
-def chat_chunks(chat: ChatRequest, answer: Answer) -> Iterator[dict[str, Any]]:
-    """Yield the answer as chunks of a stream; the last one that has a choice carries the field `kcard`."""
+def chat_chunks(chat: ChatRequest, answer: Answer, *, warns: bool = True) -> Iterator[dict[str, Any]]:
+    """Yield the answer as chunks of a stream; the last one that has a choice carries the field `kcard`.
+
+    warns  whether the text says what the cards do not support
+    """
     head = _head("chatcmpl", "chat.completion.chunk", chat.model)
 
     def chunk(delta: dict[str, str], finish: str | None = None) -> dict[str, Any]:
         return {**head, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}]}
 
     text, finish = chat.cut(answer.answer)
+    if warns:
+        text = with_warning(text, answer)
     yield chunk({"role": "assistant", "content": ""})
     yield chunk({"content": text})
     yield {**chunk({}, finish), "kcard": answer.to_json()}
@@ -225,6 +236,11 @@ class RequestHandler:
         self.service: Service = state.service
         self._metrics: EndpointMetrics = state.metrics
         self._started = time.perf_counter()
+
+    @property
+    def is_of_page(self) -> bool:
+        """Whether our page asks, which shows the verdict on each sentence."""
+        return STAGES in self._request.headers
 
     async def route(self, model: str) -> Route:
         """Return the route of a model: one of all clients, or a file of this one. Raises NoSuchModel."""

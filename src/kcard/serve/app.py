@@ -93,7 +93,9 @@ async def _answer_chat(
         served = await handler.answer(route, last_question(chat.messages))
         if not chat.stream:
             return JSONResponse(chat_completion(chat, served.answer), headers=headers(served))
-        events = map(sse, itertools.chain(chat_chunks(chat, served.answer), [None]))
+        events = map(
+            sse, itertools.chain(chat_chunks(chat, served.answer, warns=not handler.is_of_page), [None])
+        )
         return StreamingResponse(events, media_type=STREAM, headers=headers(served))
 
     # The LLM's server gets the conversation, with knowledge for its last question; none where that has no text.

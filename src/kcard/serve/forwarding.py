@@ -16,6 +16,7 @@ from kcard.conversation import (
     rewritten_question,
     stands_alone,
 )
+from kcard.display import warning_of
 from kcard.llms import prompts
 from kcard.llms.parsing import without_thoughts
 from kcard.llms.prompts import GROUNDED, grounded, numbered
@@ -32,7 +33,7 @@ from kcard.serve.schema import (
     text_of,
 )
 from kcard.serve.upstream import ApiPath, Upstream
-from kcard.types import Context, Question, Reply
+from kcard.types import Answer, Context, Question, Reply
 
 
 def has_question(messages: Sequence[ChatMessage]) -> bool:
@@ -121,6 +122,11 @@ class ForwardedChat:
         content = part.get("content") if isinstance(part, dict) else None
         return content if isinstance(content, str) else ""
 
+    @property
+    def is_for_people(self) -> bool:
+        """Whether the answer is a text, rather than JSON or a call of tools."""
+        return not self.body.tools and self.body.response_format in (None, {"type": "text"})
+
     def trace(self, traces: Sequence[Any]) -> Any:
         """Return the field `kcard`, from a trace for each question."""
         return traces[0]
@@ -131,6 +137,7 @@ class ForwardedCompletion:
     """A request with prompts, each a question."""
 
     path: ClassVar[ApiPath] = "completions"
+    is_for_people: ClassVar[bool] = False  # a model may go on with the text
     body: CompletionRequest
 
     def payload(self, contexts: Sequence[Context]) -> dict[str, Any]:
@@ -199,7 +206,19 @@ class RequestForwarder:
         payload = self._request.payload(self._contexts)
         response = await self._upstream.complete(payload, self._request.path)
         texts = {at: self._request.text(choice) for at, choice in _numbered_choices(response)}
-        return {**response, "model": self._model, **await self._trace(texts, response.get("usage"))}
+        answers = await self._answers(texts, response.get("usage"))
+        warning = self._warning(answers)
+        if warning:
+            choice = response["choices"][0]
+            message = {**choice["message"], "content": f"{texts[0]}\n\n{warning}"}
+            response = {**response, "choices": [{**choice, "message": message}]}
+        return {**response, "model": self._model, **self._trace(answers)}
+
+    def _warning(self, answers: Sequence[Answer]) -> str:
+        """Return the line that the text of the answer has behind it; none on our page, which shows all verdicts."""
+        if not answers or self._handler.is_of_page or not self._request.is_for_people:
+            return ""
+        return warning_of(answers[0])
 
     async def _stream(self) -> AsyncGenerator[bytes, None]:
         """Yield the server's chunks, each when the next one is there, since the last choice carries the field `kcard`.
@@ -222,9 +241,17 @@ class RequestForwarder:
                         yield sse(choice_chunk)
                     choice_chunk = {**chunk, "model": self._model}
             self._report({"name": "checking"})
-            trace = await self._trace(texts, usage)
+            answers = await self._answers(texts, usage)
             if choice_chunk is not None:
-                yield sse({**choice_chunk, **trace})
+                warning = self._warning(answers)
+                if warning:
+                    # In a chunk of its own, behind what the last one says.
+                    last = choice_chunk["choices"][0]
+                    text = f"{self._request.text(last)}\n\n{warning}"
+                    behind = {**last, "delta": {"content": text}, "finish_reason": None}
+                    yield sse({**choice_chunk, "choices": [behind]})
+                    choice_chunk = {**choice_chunk, "choices": [{**last, "delta": {}}]}
+                yield sse({**choice_chunk, **self._trace(answers)})
             if usage_chunk is not None and self._request.body.include_usage:
                 yield sse({**usage_chunk, "model": self._model})
             yield sse(None)
@@ -234,13 +261,19 @@ class RequestForwarder:
             yield sse(choice_chunk)
             yield sse(error_body(error))
 
-    async def _trace(self, texts: Mapping[int, str], usage: Any) -> dict[str, Any]:
-        """Complete the pending questions, count their tokens and return the field `kcard`; empty without questions."""
+    def _trace(self, answers: Sequence[Answer]) -> dict[str, Any]:
+        """Return the field `kcard`; empty without questions."""
+        if not answers:
+            return {}
+        return {"kcard": self._request.trace([answer.to_json() for answer in answers])}
+
+    async def _answers(self, texts: Mapping[int, str], usage: Any) -> list[Answer]:
+        """Complete the pending questions and count their tokens."""
         usage = usage if isinstance(usage, dict) else {}
         tokens = _tokens(usage, "prompt_tokens"), _tokens(usage, "completion_tokens")
         if not self._pending:
             self._count([{"prompt_tokens": tokens[0] or 0, "completion_tokens": tokens[1] or 0}])
-            return {}
+            return []
         seconds = (time.perf_counter() - self._started) / len(self._pending)
         answers = []
         read, wrote = tokens
@@ -251,7 +284,7 @@ class RequestForwarder:
             read = None if read is None else 0
             wrote = None if wrote is None else 0
         self._count([usage_of(answer) for answer in answers])
-        return {"kcard": self._request.trace([answer.to_json() for answer in answers])}
+        return answers
 
     def _count(self, usages: Sequence[Mapping[str, int]]) -> None:
         read, wrote = (

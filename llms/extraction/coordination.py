@@ -175,12 +175,14 @@ def parts_of(
         before.append(_stems(text[first : values[0].start]))
         behind.append(_stems(text[values[-1].end : last]))
     common = frozenset.intersection(*behind)
+    # What stands before the first value: "The fee is 5 coins, and 9 coins for guests."
+    holds_for_all = not any(before[1:]) and any(behind[1:])
     parts = []
     previous: Period | None = None
     for at, (first, last, values) in enumerate(places):
         keys = before[at] | behind[at]
-        if at == 0 and behind[0] - common:
-            keys = behind[0]  # what stands before the first value holds for all
+        if at == 0 and (behind[0] - common or holds_for_all):
+            keys = behind[0]
         others = set[str]()
         for other in range(len(places)):
             if other != at:
@@ -325,6 +327,8 @@ def _chosen(
         fitting = [part for part in parts if days and days <= part.days]
     else:
         fitting = [part for part in parts if part.keys & asked]
+        if not fitting and not parts[0].keys:
+            fitting = [parts[0]]  # the others are exceptions
         is_in_doubt = len(fitting) > 1 or fitting == [parts[0]] or not by_number
         if is_in_doubt:
             fitting = [part for part in fitting if part.keys <= asked]

@@ -271,7 +271,7 @@ def _draft_answer(
         return replace(draft, text=cell.text or line, grounds=line, first=line)
     part = _with_asked_part(question, form, ranked[0])
     ranked[0] = part or ranked[0]
-    supports, best = score_sentences(question, ranked), ranked[0]
+    supports, best = score_sentences(question, form, ranked), ranked[0]
     # The only passage leads one that is as likely to answer as not.
     lead = max(0.0, best.score)
     if len(ranked) > 1:

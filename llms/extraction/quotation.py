@@ -130,6 +130,18 @@ MAX_LIKELINESS_GAP = 3.0  # the same in log-probability, for sentences anywhere
 SHARED_WORDS_WEIGHT = 2.0  # support for all words of the question
 ANSWER_WEIGHT = 2.0  # support for an answer span of certainty 1
 SHARPNESS = 1 / 0.7  # inverse temperature of the softmax over support
+# Lines of code, which a question for a fact is not answered with where prose answers it.
+CODE_LINE = re.compile(
+    r"^\s*(?:[$#%>]|>>>|\.\.\.) |^[^.!?]*\w\([^()]*\)\s*$|[{}\\;]\s*$|^\s*[\w.\[\]\"'-]+ *[-+*/]?=(?!=) *\S+"
+    r"|^\s*(?:def|class|from|import|return|for|while|if|else|elif|try|except|const|let|var|function|int|public)\b"
+    r"[^.!?]*[:;({)]\s*$|^\s*(?:import [\w.]+|from [\w.]+ import .*|return \S+)$"
+)
+ASKS_FOR_CODE = re.compile(
+    r"\b(?:code|commands?|syntax|examples?|snippet|lines?|calls?|write|type|enter|configur\w+|look like)\b",
+    re.IGNORECASE,
+)
+CODE_COST = 4.0  # support of a line of code in an answer that is no procedure
+MIN_PROSE_WORDS = 4
 LEANING = re.compile(r"(?:It|Its|This|That|These|Those|They|Their|He|She|His|Her|Such|Both)\b")
 ITEM = re.compile(r"\s*(?:[-*•]|\(?\d{1,3}[.)])\s")
 
@@ -149,22 +161,36 @@ class SentenceQuote:
     first: str
 
 
-def score_sentences(question: str, candidates: Sequence[AnswerCandidate]) -> list[list[float]]:
+def score_sentences(question: str, form: Form, candidates: Sequence[AnswerCandidate]) -> list[list[float]]:
     """Score how likely the answer rests on each sentence of each candidate, from the network's evidence, the question's
     words in it, and the answer span. Roughly log-odds."""
     question_stems = content_stems(question)
+    asks_for_prose = form not in ("how", "list") and not ASKS_FOR_CODE.search(question)
     supports = []
     for candidate in candidates:
         text, words = candidate.text, candidate.answer
         support = []
+        spares_code = not asks_for_prose or not any(
+            is_prose(text[sentence.start : sentence.end]) for sentence in candidate.sentences
+        )
         for sentence in candidate.sentences:
             score = sentence.evidence
             score += SHARED_WORDS_WEIGHT * share_of(question_stems, text[sentence.start : sentence.end])
             if words is not None and sentence.start <= words.start < sentence.end:
                 score += ANSWER_WEIGHT * words.certainty
+            if not spares_code and CODE_LINE.search(text[sentence.start : sentence.end]):
+                score -= CODE_COST
             support.append(score)
         supports.append(support)
     return supports
+
+
+def is_prose(sentence: str) -> bool:
+    return (
+        sentence.rstrip().endswith((".", "!", "?"))
+        and sentence.count(" ") >= MIN_PROSE_WORDS
+        and not CODE_LINE.search(sentence)
+    )
 
 
 def quote_sentences(

@@ -245,12 +245,11 @@ class RequestForwarder:
             if choice_chunk is not None:
                 warning = self._warning(answers)
                 if warning:
-                    # In a chunk of its own, behind what the last one says.
+                    # In a last chunk of its own.
                     last = choice_chunk["choices"][0]
-                    text = f"{self._request.text(last)}\n\n{warning}"
-                    behind = {**last, "delta": {"content": text}, "finish_reason": None}
-                    yield sse({**choice_chunk, "choices": [behind]})
-                    choice_chunk = {**choice_chunk, "choices": [{**last, "delta": {}}]}
+                    yield sse({**choice_chunk, "choices": [{**last, "finish_reason": None}]})
+                    behind = {**last, "delta": {"content": f"\n\n{warning}"}}
+                    choice_chunk = {**choice_chunk, "choices": [behind]}
                 yield sse({**choice_chunk, **self._trace(answers)})
             if usage_chunk is not None and self._request.body.include_usage:
                 yield sse({**usage_chunk, "model": self._model})

@@ -41,6 +41,8 @@ def answer(question: str, text: str) -> str:
         ("How much do children pay?", FARES, "7 coins"),
         ("How much do adults pay?", FARES, "12 coins"),
         ("Who owns the mill?", MILL, "town"),
+        ("How much is the fee for guests?", "The fee is 5 coins a day, and 9 coins for guests.", "9 coins"),
+        ("How much is the fee?", "The fee is 5 coins, and 9 coins for guests.", "5 coins"),
     ],
 )
 def test_the_clause_that_speaks_of_what_is_asked_gives_the_value(

@@ -428,3 +428,23 @@ def test_what_another_verb_says_does_not_answer() -> None:
     )
     assert gate is not None
     assert gate.text == "a ticket"
+
+
+GATE = (
+    "def open_gate(name, delay=5):\n    gate = gates[name]\n    gate.lift(delay)\n    return gate.state\n"
+    "The gate is lifted after a delay of five seconds. If the gate is locked, open_gate raises GateLocked."
+)
+
+
+def test_a_question_for_a_reason_is_answered_with_prose_where_code_stands_beside_it() -> None:
+    found = extract("Why would open_gate raise GateLocked?", [GATE])
+    assert found is not None
+    assert "gate.lift" not in found.text
+    assert "If the gate is locked" in found.text
+
+
+def test_a_question_for_code_is_answered_with_code() -> None:
+    lamp = "from lamp import Lamp\nlamp = Lamp(watts=12)\nlamp.on(timeout=30)\nA lamp that is on stays lit."
+    found = extract("How do I switch on a lamp?", [lamp])
+    assert found is not None
+    assert "lamp.on(timeout=30)" in found.text

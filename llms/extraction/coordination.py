@@ -139,6 +139,8 @@ def claims_part(question: str, form: Form, statement: str, text: str) -> bool | 
             continue
         own = {_plain(value) for value in values}
         part, siblings = answer
+        if form != "who" and not by_number and " " not in part.value.text:
+            continue  # a technical name, not a person's
         if _plain(part.value) in own:
             return True
         if own & {_plain(sibling.value) for sibling in siblings}:

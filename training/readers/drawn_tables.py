@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from kcard.training.readers.web_tables import has_digits, is_name, row_text
+from kcard.training.readers.web_tables import DIGIT, has_digits, is_name, row_text
 
 MIN_ROWS = 2  # below the names of the columns
 MIN_COLUMNS = 2
@@ -21,11 +21,11 @@ JOINT = re.compile(r"[+┬┴┼╪╬╦╩|┿╋├┌└┤┐┘╞╡╔�
 SPLIT = re.compile(f"[{BARS}]")
 DASHES = re.compile(r"[-=─━]{2,}(?: +[-=─━]{2,})*")
 GROUP = re.compile(r"[-=─━]+")
-GAP = re.compile(r"(?: {2,}|\t+)")
 CELL = re.compile(r"\S+(?: \S+)*")
 CODE = re.compile(r"^\s*(?:[$#%>]|//|/\*)|[{};]\s*$|\|\||::=|\\$")
 PADDED = re.compile(f"  [{BARS}]")
-SIGN = re.compile("[|│┃║]|[-=─━]{2}|  ")
+MARK = re.compile(f"[{BARS}]|[-=─━═]{{3}}")
+SIGN = re.compile(r"[|│┃║]|[-=─━]{3}|\S(?: {2,}|\t)\S[^\n]*\S(?: {2,}|\t)\S")
 
 
 @dataclass
@@ -48,7 +48,7 @@ class DrawnTable:
 
 def find_tables(paragraph: Sequence[str]) -> list[DrawnTable]:
     """Find the tables in the lines of a paragraph."""
-    if len(paragraph) <= MIN_ROWS or not any(SIGN.search(line.strip()) for line in paragraph):
+    if len(paragraph) <= MIN_ROWS or not SIGN.search("\n".join(paragraph)):
         return []
     lines = [line.expandtabs().rstrip() for line in paragraph]
     tables = []
@@ -64,7 +64,10 @@ def find_tables(paragraph: Sequence[str]) -> list[DrawnTable]:
 
 def _table_at(lines: Sequence[str], at: int) -> DrawnTable | None:
     """Return the table that begins at a line, None if there is none."""
-    for read in (read_box, read_bars, read_columns):
+    readers = [read_columns]
+    if MARK.search(lines[at]):
+        readers = [read_box, read_bars, read_columns]
+    for read in readers:
         end, rows, has_names = read(lines, at)
         longest = max((len(cell) for row in rows for cell in row.cells), default=0)
         if len(rows) <= has_names or longest > MAX_CELL_CHARACTERS:
@@ -171,13 +174,17 @@ def read_bars(lines: Sequence[str], at: int) -> tuple[int, list[DrawnRow], bool]
 def read_columns(lines: Sequence[str], at: int) -> tuple[int, list[DrawnRow], bool]:
     """Read aligned columns below their names and a rule of dashes; without a rule at least three columns, one of them
     with digits in every row. See read_box."""
-    names = _cells(lines[at])
-    if len(names) < MIN_COLUMNS or not all(is_name(text) for _, _, text in names) or at + 2 >= len(lines):
-        return at, [], False
     first = at + 1
+    if first + 1 >= len(lines):
+        return at, [], False
     is_ruled = bool(DASHES.fullmatch(lines[first].strip()))
+    if not is_ruled and not (DIGIT.search(lines[first]) and DIGIT.search(lines[first + 1])):
+        return at, [], False
+    names = _cells(lines[at])
+    if len(names) < MIN_COLUMNS or not all(is_name(text) for _, _, text in names):
+        return at, [], False
     if is_ruled:
-        groups = [(mark.start(), mark.end()) for mark in GROUP.finditer(lines[first])]
+        groups = GROUP.findall(lines[first])
         first += 1
         if len(groups) > 1 and len(groups) != len(names):
             return at, [], False

@@ -139,7 +139,8 @@ def lines_of(page: Any) -> list[PageLine]:
 
     text = page.get_text_range()
     borders = [mark.span() for mark in LINE_END.finditer(text)]
-    lines, spans, at = [], [], 0
+    lines: list[PageLine] = []
+    spans, at = list[TextSpan](), 0
     places = []  # of the lines that have text
     for end, next_line in [*borders, (len(text), len(text))]:
         line = text[at:end]

@@ -281,7 +281,7 @@ def _numbers(text: str, start: int, end: int, *, with_years: bool) -> list[Value
 
 def _names(question: str, text: str, start: int, end: int) -> list[Value]:
     """Return the names, without words of the question at their beginning: "Treasurer Paul Vey"."""
-    asked = telling_stems(" ".join(LOWER_CASE.findall(question)))
+    lower_case_stems = telling_stems(" ".join(LOWER_CASE.findall(question)))
     values = []
     for match in NAME.finditer(text, start, end):
         if text[match.end() : match.end() + 1] == ":":
@@ -292,7 +292,7 @@ def _names(question: str, text: str, start: int, end: int) -> list[Value]:
             is_plain = (
                 first.lower() in FUNCTION_WORDS or first.lower() in PREPOSITIONS or NO_NAME.match(first)
             )
-            if not is_plain and not (stems_of_word(first) & asked):
+            if not is_plain and not (stems_of_word(first) & lower_case_stems):
                 break
             begin += len(first) + 1
             name = name[len(first) + 1 :]
@@ -319,7 +319,7 @@ def _chosen(
     """Return the only part that speaks of what the question names: of its time, day, or with its words."""
     if len(parts) < 2:
         return None
-    asked, days, time = _stems(question), weekdays(question), asked_period(question)
+    question_stems, days, time = _stems(question), weekdays(question), asked_period(question)
     dated = [part for part in parts if part.period is not None]
     if form != "when" and len(dated) > 1:
         fitting = [part for part in dated if time and part.period and overlap(part.period, time)]
@@ -328,16 +328,18 @@ def _chosen(
     elif any(part.days for part in parts):
         fitting = [part for part in parts if days and days <= part.days]
     else:
-        fitting = [part for part in parts if part.keys & asked]
+        fitting = [part for part in parts if part.keys & question_stems]
         if not fitting and not parts[0].keys:
             fitting = [parts[0]]  # the others are exceptions
         is_in_doubt = len(fitting) > 1 or fitting == [parts[0]] or not by_number
         if is_in_doubt:
-            fitting = [part for part in fitting if part.keys <= asked]
+            fitting = [part for part in fitting if part.keys <= question_stems]
     if len(fitting) != 1 or len(parts) > MAX_PARTS:
         return None
     value = fitting[0].value.text
-    if telling_stems(value) <= asked or set(CAPITALISED.findall(value)) & set(CAPITALISED.findall(question)):
+    if telling_stems(value) <= question_stems or set(CAPITALISED.findall(value)) & set(
+        CAPITALISED.findall(question)
+    ):
         return None
     return fitting[0]
 
@@ -346,8 +348,8 @@ def _holder(question: str, office: str, text: str) -> tuple[CoordinatedPart, lis
     """Return the part with the holder of an office."""
     parts = parts_of(question, text, sentence_spans(text), by_number=False, with_years=False)
     time = asked_period(question)
-    for wanted in (telling_stems(question), telling_stems(office)):
-        holders = [part for part in parts if wanted and wanted <= telling_stems(text[part.start : part.end])]
+    for stems in (telling_stems(question), telling_stems(office)):
+        holders = [part for part in parts if stems and stems <= telling_stems(text[part.start : part.end])]
         if time is not None:
             holders = [part for part in holders if overlap(part.period or (NOW, NOW), time)]
         if len(holders) == 1:

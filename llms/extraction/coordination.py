@@ -329,7 +329,7 @@ def _chosen(
         fitting = [part for part in parts if days and days <= part.days]
     else:
         fitting = [part for part in parts if part.keys & question_stems]
-        if not fitting and not parts[0].keys:
+        if by_number and not fitting and not parts[0].keys:
             fitting = [parts[0]]  # the others are exceptions
         is_in_doubt = len(fitting) > 1 or fitting == [parts[0]] or not by_number
         if is_in_doubt:

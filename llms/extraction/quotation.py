@@ -137,7 +137,8 @@ CODE_LINE = re.compile(
     r"[^.!?]*[:;({)]\s*$|^\s*(?:import [\w.]+|from [\w.]+ import .*|return \S+)$"
 )
 ASKS_FOR_CODE = re.compile(
-    r"\b(?:code|commands?|syntax|examples?|snippet|lines?|calls?|write|type|enter|configur\w+|look like)\b",
+    r"\b(?:code|commands?|syntax|examples?|snippet|lines?|calls?|write|type|enter|configur\w+|look like|variables?"
+    r"|options?|functions?|methods?|parameters?|arguments?|class|library|exceptions?)\b",
     re.IGNORECASE,
 )
 CODE_COST = 4.0  # support of a line of code in an answer that is no procedure

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard.errors import printable
+from kcard.io import counted
 from kcard.text import LIST_MARK, file_title, split_sentences
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def summary(answer: "Answer") -> str:
     confidence = _confidence(answer) if answer.known else "no answer found"
     confidence += " · " if confidence else ""
     gate = answer.gate.name if answer.gate.name in CONSTANT else f"{answer.gate.name} {answer.gate.score:.2f}"
-    calls = f"{answer.calls} LLM call{'' if answer.calls == 1 else 's'}"
+    calls = counted(answer.calls, "LLM call")
     usage = answer.usage
     has_tokens = usage is not None and usage.tokens_in is not None
     tokens = f" · {usage.tokens_in} + {usage.tokens_out} tokens" if usage and has_tokens else ""

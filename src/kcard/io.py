@@ -57,6 +57,11 @@ def parse_size(text: str) -> int:
     return round(float(match[1]) * UNITS[unit])
 
 
+def counted(count: int, noun: str) -> str:
+    """Format a number of things: 1 card, 2 cards."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def shown_size(count: int) -> str:
     """Format a number of bytes with a unit: 4.6 MB."""
     value, unit = float(count), 0

@@ -103,10 +103,23 @@ def as_data(exam: "Exam") -> Any:
     return json.loads(exam.to_json())
 
 
+MIN_SUMMARY_QUESTIONS = 10
+
+
+def has_enough_questions(exam: "Exam") -> bool:
+    """Return whether figures over the questions about the card's corpus mean something."""
+    return exam.own is not None and exam.own.questions >= MIN_SUMMARY_QUESTIONS
+
+
 def summary(exam: "Exam") -> str:
     """Summarize an exam in one sentence."""
     if exam.own is None or not exam.own.questions:
         return f"{exam.card}: no question could be generated from its corpus, so there is no exam result"
+    if not has_enough_questions(exam):
+        return (
+            f"{exam.card}: too few questions to tell what it recalls: its corpus yields {exam.own.questions}, and "
+            f"figures take {MIN_SUMMARY_QUESTIONS} or more"
+        )
     factuality = "not measured (no independent evidence)"
     if exam.factuality is not None:
         factuality = f"{exam.factuality.mean or 'unknown'} against {exam.evidence}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kcard.api.gates import ENOUGH, keep
+from kcard.api.gates import MIN_RECORDS, keep
 from kcard.api.gates import analyse as analyse_records
 from kcard.api.gates import calibrate as compare_gates
 from kcard.api.gates import evaluate as evaluate_gate
@@ -60,11 +60,11 @@ def calibrate(
         echo(result.choice.text)
 
     # The config changes with enough records and, on a terminal, with the user's consent.
-    has_enough = yes or len(result.records) >= ENOUGH
+    has_enough = yes or len(result.records) >= MIN_RECORDS
     if not dry_run and not has_enough:
         note(
             f"{len(result.records)} records are too few to change the config, which stays as it is: collect at "
-            f"least {ENOUGH}, or use --yes"
+            f"least {MIN_RECORDS}, or use --yes"
         )
     may_change = not dry_run and has_enough
     if may_change and not yes and sys.stdin.isatty():

@@ -142,6 +142,13 @@ class _Commands(TyperGroup):
             raise
         except KeyboardInterrupt:
             sys.exit(_print_error("interrupted", INTERRUPTED))
+        except Exception as error:
+            # Of an unknown option: the names like it, of which the parser would sort the nearest anywhere.
+            similar = getattr(error, "possibilities", None)
+            if similar:
+                error.message = f"{error.message} (did you mean {' or '.join(similar)}?)"  # type: ignore[attr-defined]
+                error.possibilities = None  # type: ignore[attr-defined]
+            raise
 
 
 app = typer.Typer(

@@ -64,6 +64,7 @@ def flush() -> None:
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 SECONDS_BETWEEN_LINES = 10.0  # of progress, where no bar can be drawn
+BAR_WIDTH = 24  # columns
 
 
 def console(*, err: bool = False) -> "Console":
@@ -353,9 +354,10 @@ def _bar(what: str, total: int | None) -> Iterator[Callable[..., None]]:
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+    # The bar is so short that it keeps its place and length beside the longest words, on 80 columns too.
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(BAR_WIDTH),
         MofNCompleteColumn(),
         TextColumn("{task.fields[words]}"),
     )

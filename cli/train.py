@@ -96,7 +96,7 @@ def train(
         dismiss(execution)
 
     # The card's folder and what its exam says.
-    from kcard.cli.exam import as_data, summary
+    from kcard.cli.exam import as_data, has_enough_questions, summary
     from kcard.evaluation.exam import advise_on_kind
     from kcard.evaluation.records import read_exam
     from kcard.evaluation.retention import read_forgetting
@@ -111,7 +111,7 @@ def train(
         data["exam"] = as_data(exam)
         note(summary(exam))
         hint = advise_on_kind(exam)
-        if hint:
+        if hint and has_enough_questions(exam):
             note(hint)
     forgetting = read_forgetting(card.folder)
     if forgetting is not None:

@@ -208,8 +208,10 @@ def place(source: "Source | None") -> str:
     return f"{source.file}:{source.line}" + (f", {section}" if section else "")
 
 
-def number(score: float | None) -> str:
-    return "-" if score is None else f"{score:.2f}"
+def number(score: float | None, form: str = ".2f") -> str:
+    if score is None:
+        return "-"
+    return format(score, form)
 
 
 # HTML for notebooks: self-contained, without scripts and foreign requests; the template escapes every value.

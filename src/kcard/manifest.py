@@ -18,6 +18,7 @@ from kcard.errors import CardError, DamagedCard
 from kcard.io import build, canonical, parse, replacing
 
 MANIFEST = "kcard.json"
+DRAFT = "draft:"  # before the name of a card that is not published
 FORMAT = 1
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,95}")
 SHA256 = re.compile(r"[0-9a-f]{64}")

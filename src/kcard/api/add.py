@@ -241,10 +241,14 @@ def add_published(
     from kcard.hub.registry import Hub
 
     hub = hub or Hub()
-    repositories = [(card, find_repository(card.repository)) for card in PUBLISHED]
-    pickled = [repository for _, repository in repositories if not repository.weights and repository.pickles]
+    repositories, pickled, size = [], [], 0
+    for card in PUBLISHED:
+        repository = find_repository(card.repository)
+        repositories.append((card, repository))
+        if repository.pickles and not repository.weights:
+            pickled.append(repository)
+            size += sum(repository.sizes[path] for path in repository.pickles)
     if pickled and not convert:
-        size = sum(r.sizes[path] for r in pickled for path in r.pickles)
         raise CardError(
             f"{len(pickled)} of the {len(repositories)} published cards have their weights only as pickles, such as "
             f"{pickled[0].name}: --convert fetches them ({size / 1e9:.0f} GB) and stores them as safetensors"
@@ -262,8 +266,10 @@ def add_published(
             _publish(repository, manifest, convert, hub)
         names.append(manifest.name)
         on_event(Event("adding", done=done, total=len(PUBLISHED)))
-    pools = {pool.name for pool in hub.pools.list()}
-    return hub.pools.add(POOL, names) if POOL in pools else hub.pools.create(POOL, names)
+    pools = [pool.name for pool in hub.pools.list()]
+    if POOL in pools:
+        return hub.pools.add(POOL, names)
+    return hub.pools.create(POOL, names)
 
 
 def is_published(hub: "Hub", manifest: Manifest, repository: "ModelRepository") -> bool:
@@ -291,7 +297,8 @@ def _publish(repository: "ModelRepository", manifest: Manifest, convert: bool, h
     itself = Base(repository.name, repository.revision, repository.digest)
     # Refer to safe weights, which are fetched when the card is first used.
     if repository.weights:
-        if configs := {path: repository.files[path] for path in CONFIGS if path in repository.files}:
+        configs = {path: repository.files[path] for path in CONFIGS if path in repository.files}
+        if configs:
             refuse_code(fetch(repository.name, repository.revision, configs), repository.name)
         reference = ModelReference.to(repository, _base(repository))
         with tempfile.TemporaryDirectory() as scratch:

@@ -13,7 +13,8 @@ from kcard.cards.models.batched import lora
 from kcard.cards.models.batched.decoder import UnsupportedModel
 from kcard.cards.models.loader import Loader, base_files, explained
 from kcard.cards.models.prompting import Prompter
-from kcard.cards.models.vllm_backend import PREFIX, Places, ServedCard, ServedCards, Server, ServerModel
+from kcard.cards.models.vllm_backend import PREFIX, Places, ServedCard, ServedCards
+from kcard.cards.models.vllm_server import Server, ServerModel
 from kcard.cards.models.weights import limits
 from kcard.config import engine_url
 from kcard.embedded.opt import base_folder

@@ -53,7 +53,7 @@ class Prompt:
     tokens          the template, with {question} filled in, is tokenised
     encoder-prefix  the sentence encoder embeds the question; a linear layer makes `vectors` prefix
                     embeddings of it, stored in projection.safetensors; no question token is used. With `words`, the
-                    layer also reads that many dimensions of the question's words (kcard.cards.models.prompting)
+                    layer also reads that many dimensions of the question's words (kcard.cards.models.question_words)
     """
 
     style: Literal["tokens", "encoder-prefix"] = "tokens"

@@ -17,6 +17,12 @@ class Sampling:
     top_k: int = 50
     seed: int = 0
 
+    def distinct(self, documents: int) -> int:
+        """Return how many of a question's documents differ: at temperature 0, all are equal."""
+        if self.temperature > 0:
+            return documents
+        return min(documents, 1)
+
 
 def derive_seed(*parts: str | int) -> int:
     """Derive a 63-bit seed from `parts`, such as (seed, question, card, document number).

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from kcard.cards.card import Card, finish
 from kcard.cards.fingerprint import FINGERPRINT
-from kcard.cards.models.prompting import SIZE, WordSketch
+from kcard.cards.models.question_words import SIZE, WordSketch
 from kcard.cards.passages import clean
 from kcard.cards.pool import CardPool
 from kcard.embedded import minilm

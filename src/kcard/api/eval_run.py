@@ -100,7 +100,7 @@ def _ask_on_cluster(
     size = questions_together(options.concurrency)
     paths = [task.path for task in prepared.plan.tasks]
     device = worker_device(cluster, options.device)
-    batches = []
+    batches: list[dict[str, Any]] = []
     for part in parts.values():
         for keys in batched(part, size):
             batches.append({"number": number, "keys": keys, "paths": paths, "device": device})

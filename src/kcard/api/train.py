@@ -208,7 +208,7 @@ def _train_row(card: str, options: Row) -> Row:
 
     trained = train(**options, resume=(Path(options["output"]) / CHECKPOINT).is_dir())
     exam = read_exam(trained.folder)
-    recall = value_of(exam and exam.recall)
+    recall = None if exam is None else value_of(exam.recall)
     digest = file_digest(trained.folder / MANIFEST)
     return {"card": card, "folder": str(trained.folder), "manifest": digest, "recall": recall}
 

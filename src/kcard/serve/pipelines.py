@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 from kcard.config import settings
 from kcard.errors import CardError, HubError, KcardError, one_line
-from kcard.hub.selection import DRAFT, Selection
+from kcard.hub.selection import Selection
 from kcard.integrators.assembly import make_loader
 from kcard.integrators.options import AskOptions, Mode
 from kcard.integrators.pipeline import Pipeline, PreparedQuestion
 from kcard.interfaces import LLM
-from kcard.manifest import MANIFEST, Manifest, file_digest
+from kcard.manifest import DRAFT, MANIFEST, Manifest, file_digest
 from kcard.types import Answer
 
 if TYPE_CHECKING:

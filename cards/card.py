@@ -227,7 +227,9 @@ class CardSet(Mapping[str, Card]):
         """Return a function that reads one file of a card by its path without opening the card; None if only whole
         cards are available."""
         card = self._cards[name]
-        return card.read if isinstance(card, CardHandle) else lambda path: (card.folder / path).read_bytes()
+        if isinstance(card, CardHandle):
+            return card.read
+        return lambda path: (card.folder / path).read_bytes()
 
     def __getitem__(self, name: str) -> Card:
         card = self._cards[name]

@@ -89,12 +89,14 @@ class Fingerprint:
         return replace(self, rows=tuple(single[::step]))
 
     def to_json(self) -> str:
-        rows = [asdict(row) for row in self.rows]
-        for row in rows:
-            row["card"] = [round(x, DIGITS) for x in row["card"]]
-            row["base"] = [round(x, DIGITS) for x in row["base"]]
-        lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
-        return f'{{"format": {FORMAT}, "dtype": {json.dumps(self.dtype)}, "canaries": [\n{lines}\n]}}\n'
+        lines = []
+        for probe in self.rows:
+            row = asdict(probe)
+            for model in ("card", "base"):
+                row[model] = [round(value, DIGITS) for value in row[model]]
+            lines.append(json.dumps(row, ensure_ascii=False))
+        rows = ",\n".join(lines)
+        return f'{{"format": {FORMAT}, "dtype": {json.dumps(self.dtype)}, "canaries": [\n{rows}\n]}}\n'
 
     def check(self, measurement: "Fingerprint", card: str, base: str) -> None:
         """Raise unless `measurement`, taken now, matches this one.
@@ -165,8 +167,11 @@ def _distance(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) 
     """Return the root mean square of the difference by token; 0 if empty."""
     squares = []
     for row, other_row in zip(one, other, strict=True):
-        squares += [(a - b) ** 2 for a, b in zip(row, other_row, strict=False)]
-    return float((sum(squares) / len(squares)) ** 0.5) if squares else 0.0
+        for value, other_value in zip(row, other_row, strict=False):
+            squares.append((value - other_value) ** 2)
+    if not squares:
+        return 0.0
+    return float((sum(squares) / len(squares)) ** 0.5)
 
 
 # A card's fingerprint is measured when the card is made: on the files as written, loaded as they will be.

@@ -51,13 +51,15 @@ def _frame_ids(tokenizer: Any, ids: list[int]) -> list[int]:
 
 def template_prompts(tokenizer: Any, template: str, questions: Sequence[str], longest: int) -> Prompts:
     """Return prompts of at most `longest` tokens each, truncating longer questions on the left."""
-    # Not str.format: a question may contain braces, and so may a template.
-    rows = [prompt_ids(tokenizer, template.replace("{question}", question.strip())) for question in questions]
-    for number, ids in enumerate(rows):
+    rows = []
+    for question in questions:
+        # Not str.format: a question may contain braces, and so may a template.
+        ids = prompt_ids(tokenizer, template.replace("{question}", question.strip()))
+        start = ids[:1] if ids[:1] == [tokenizer.bos_token_id] else []
         if len(ids) > longest:
-            begins = ids[0] == tokenizer.bos_token_id
-            rows[number] = [ids[0], *ids[len(ids) - longest + 1 :]] if begins else ids[-longest:]
-    return Prompts(ids=tuple(map(tuple, rows)))
+            ids = start + ids[len(ids) - longest + len(start) :]
+        rows.append(tuple(ids))
+    return Prompts(ids=tuple(rows))
 
 
 class Projection:
@@ -117,8 +119,10 @@ def prefix_prompts(
 
 
 def _read_tensor(tensors: "dict[str, Tensor]", name: str, shape: tuple[int, ...], path: Path) -> "Tensor":
-    if name not in tensors or tuple(tensors[name].shape) != shape:
-        actual = tuple(tensors[name].shape) if name in tensors else "nothing"
+    if name not in tensors:
+        raise CardError(f"{path}: {name!r} must have the shape {shape}, found nothing")
+    actual = tuple(tensors[name].shape)
+    if actual != shape:
         raise CardError(f"{path}: {name!r} must have the shape {shape}, found {actual}")
     return tensors[name].float()
 

@@ -154,9 +154,10 @@ class Engines:
             raise failed
 
     def _served_names(self) -> str:
-        return (
-            ", ".join(model.name for engine in self._engines.values() for model in engine.bases) or "no model"
-        )
+        names = []
+        for engine in self._engines.values():
+            names += [model.name for model in engine.bases]
+        return ", ".join(names) or "no model"
 
 
 def adapter_name(card: Card) -> str:

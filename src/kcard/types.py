@@ -194,7 +194,10 @@ class Source:
     def line_at(self, start: int) -> int:
         """Return the number of the file's line with the word that begins at `start` in the text."""
         before = len(self.text[:start].split())
-        return next((line for words, line in reversed(self.lines) if words <= before), self.line)
+        for words, line in reversed(self.lines):
+            if words <= before:
+                return line
+        return self.line
 
     @property
     def in_context(self) -> str:
@@ -231,13 +234,17 @@ class Passage:
     @property
     def support(self) -> float | None:
         """Return its factuality or, if that is unknown, its faithfulness."""
-        return self.faithfulness if self.factuality is None else self.factuality
+        if self.factuality is None:
+            return self.faithfulness
+        return self.factuality
 
     @property
     def knowledge(self) -> str:
         """Return the passage as the LLM reads it, after its headings."""
         text = self.text if self.pruned is None else self.pruned
-        return f"{self.source.section}: {text}" if self.source and self.source.section else text
+        if self.source and self.source.section:
+            return f"{self.source.section}: {text}"
+        return text
 
 
 @dataclass(frozen=True)
@@ -270,7 +277,11 @@ class Context:
     @property
     def headings(self) -> tuple[str, ...]:
         """Return the heading that each of these texts starts with; empty for those without one."""
-        return tuple(p.source.section if p.source else "" for p in self.passages if p.kept)
+        sections = []
+        for passage in self.passages:
+            if passage.kept:
+                sections.append(passage.source.section if passage.source else "")
+        return tuple(sections)
 
 
 @dataclass(frozen=True)
@@ -344,7 +355,10 @@ class Trace:
     @property
     def notes(self) -> tuple[str, ...]:
         """The distinct notes of all requests, in their order."""
-        return tuple(dict.fromkeys(note for call in self.calls for note in call.notes))
+        notes: dict[str, None] = {}
+        for call in self.calls:
+            notes |= dict.fromkeys(call.notes)
+        return tuple(notes)
 
     @property
     def usage(self) -> Usage:
@@ -457,7 +471,9 @@ class Citation:
         }
         if self.quote:
             data["quote"] = self.quote
-        return data | {"line": self.line} if self.line else data
+        if self.line:
+            data["line"] = self.line
+        return data
 
 
 @dataclass(frozen=True)
@@ -539,7 +555,9 @@ class Answer:
             usage = self.usage
             times = (round(usage.llm_seconds, 4), round(usage.card_seconds, 4))
             data["usage"] = asdict(replace(usage, llm_seconds=times[0], card_seconds=times[1]))
-        return data | {"notes": list(self.notes)} if self.notes else data
+        if self.notes:
+            data["notes"] = list(self.notes)
+        return data
 
 
 def _passage_json(p: Passage) -> dict[str, Any]:
@@ -555,4 +573,6 @@ def _source_json(source: Source | None) -> dict[str, Any] | None:
     if source is None:
         return None
     data = {"text": source.text, "file": source.file, "line": source.line, "score": source.score}
-    return data | {"section": source.section} if source.section else data
+    if source.section:
+        data["section"] = source.section
+    return data

@@ -234,16 +234,16 @@ def _describe_unknown(name: str, value: Any) -> str:
 
 def line_of(text: str, key: str, inside: tuple[str, ...] = ()) -> int | None:
     """Return the line number of a setting in a file, from 1; None if it can't be found."""
-    wanted = (*inside, *key.split("."))
+    setting = (*inside, *key.split("."))
     table: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), 1):
         header = re.match(r"\s*\[([^\[\]]+)\]", line)
         value = re.match(r"\s*([\w\s.\"'-]+?)\s*=", line)
         if header:
             table = _names(header[1])
-            if table == wanted:
+            if table == setting:
                 return number
-        elif value and (*table, *_names(value[1])) == wanted:
+        elif value and (*table, *_names(value[1])) == setting:
             return number
     return None
 

@@ -217,8 +217,8 @@ def check_file(
             own = row.get("evidence", [])
             row_texts = [own] if isinstance(own, str) else list(own)
             for corpus in corpora:
-                for found in corpus.find(row["claim"], SEARCH_RESULTS):
-                    row_texts.append(found.text)
+                for result in corpus.find(row["claim"], SEARCH_RESULTS):
+                    row_texts.append(result.text)
             texts.append(row_texts)
         append_rows(target, _score_rows(rows, texts, judge))
         done += len(rows)

@@ -179,8 +179,11 @@ class Collection:
         for question in questions:
             key = Question(question) if isinstance(question, str) else question
             items.append(self._items[key])
-        asked = [make_question(self._task, item, None) for item in items]
-        without_cards, with_cards = self._without.outcomes(asked), self._with.outcomes(asked)
+        item_questions = [make_question(self._task, item, None) for item in items]
+        without_cards, with_cards = (
+            self._without.outcomes(item_questions),
+            self._with.outcomes(item_questions),
+        )
         for item, without, with_ in zip(items, without_cards, with_cards, strict=True):
             if isinstance(without, KcardError):
                 yield without

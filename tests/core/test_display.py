@@ -15,7 +15,8 @@ from kcard.api.evaluate import Evaluation
 from kcard.cards.card import Card
 from kcard.evaluation.runs.summary import SettingSummary
 from kcard.manifest import Base, Manifest
-from kcard.types import Answer, Citation, Decision, Passage, Source, Usage
+from kcard.trace import Usage
+from kcard.types import Answer, Citation, Decision, Passage, Source
 
 SCRIPT = "<script>alert('x')</script>"
 MIRANDA = "Gerard Kuiper discovered Miranda, a moon of Uranus."

@@ -235,7 +235,7 @@ def find_repository(source: str) -> ModelRepository:
     files: dict[str, str | None] = {}
     sizes = {}
     for file in info.siblings or ():
-        files[file.rfilename] = file.lfs and file.lfs.sha256
+        files[file.rfilename] = None if file.lfs is None else file.lfs.sha256
         sizes[file.rfilename] = file.size or 0
     card: Any = info.card_data or {}
     return ModelRepository(

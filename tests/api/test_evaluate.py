@@ -120,6 +120,8 @@ def test_the_table_has_a_row_for_each_setting_and_the_run_can_be_shown_and_delet
         "bottom-up",
     ]
     assert "run 1" in done.err
+    row = kcard("runs").out.splitlines()[1].split()
+    assert (row[0], row[-3:]) == ("1", ["4", "0", "4"])
     listed = kcard("runs", "--json")
     assert json.loads(listed.out)["answered"] == json.loads(listed.out)["planned"] == 4
     shown = kcard("runs", "show", "1").out

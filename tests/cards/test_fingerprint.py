@@ -269,7 +269,11 @@ def test_a_card_without_a_fingerprint_is_loaded_and_said_to_be_unproven(
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", '{"format": 2}', '{"format": 1, "dtype": "float32", "canaries": []}', "{"],
+    [
+        *("", "[]", '{"format": 2}', '{"format": 1, "dtype": "float32", "canaries": []}', "{"),
+        '{"format": 1, "dtype": "float32", "canaries": [{"question": "Who?", "text": "Ann.", "prompt": [1], '
+        '"continuation": [2], "card": []}]}',
+    ],
 )
 def test_a_file_that_holds_no_fingerprint_is_a_card_error(full: Card, text: str) -> None:
     (full.folder / FINGERPRINT).write_text(text)

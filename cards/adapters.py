@@ -52,7 +52,7 @@ def linears(name: str) -> tuple[Base, Mapping[str, tuple[int, int]]]:
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 NAME = re.compile(r"(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<half>[AB])(?:\.default)?\.weight")
-STACKED = re.compile(r"(?P<module>[A-Za-z_][\w.]*)\.(?P<half>[AB])")
+STACKED_NAME = re.compile(r"(?P<module>[A-Za-z_][\w.]*)\.(?P<half>[AB])")
 REMEDY = (
     "a pickle, which can run code when it is opened, so kcard never opens one: ask its author to load the "
     "tensors with torch.load(..., weights_only=True) and save them with safetensors.torch.save_file"
@@ -97,7 +97,7 @@ def read_peft(folder: Path) -> LoraPairs:
         raise CardError(f"{folder / lora.CONFIG} is not the config of an adapter")
     if config.get("peft_type") in lora.PREFIX_TYPES:
         raise CardError(f"{folder}: {NO_PREFIX_CARDS}")
-    for key, plain in lora.PLAIN.items():
+    for key, plain in lora.NEUTRAL_VALUES.items():
         if config.get(key, plain[0]) not in plain:
             raise CardError(
                 f"{folder}: its {key} is {config[key]!r}, and kcard adds only LoRA pairs of linear layers"
@@ -139,7 +139,7 @@ def read_stacked(path: Path, linears: Iterable[str], scale: float) -> LoraPairs:
     """
     modules: dict[str, tuple[Tensor, Tensor]] = {}
     base_modules = [*linears]
-    for name, halves in _pairs(path, STACKED).items():
+    for name, halves in _pairs(path, STACKED_NAME).items():
         # A leading dimension of 1 is dropped.
         down, up = halves
         if down.dim() == 4 and len(down) == 1:
@@ -238,7 +238,7 @@ def _pairs(path: Path, pattern: re.Pattern[str]) -> "dict[str, tuple[Tensor, Ten
         match = pattern.fullmatch(name)
         if match is None:
             example = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
-            if pattern is STACKED:
+            if pattern is STACKED_NAME:
                 example = "q_proj.A"
             raise CardError(f"{path}: {name} is not half of a LoRA pair, such as {example}")
         halves.setdefault(match["module"], {})[match["half"]] = tensor

@@ -25,7 +25,7 @@ Pair = tuple[str, str]
 # log-probability, by the coarser dtype of the two (measured: recipes/log.md).
 TOLERANCES: Mapping[str, float] = {"float32": 0.002, "float16": 0.05, "bfloat16": 0.25}
 # Below this share of the expected shift an adapter counts as not applied, in any dtype.
-APPLIED = 0.05
+MIN_SHIFT_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Fingerprint:
                 f"card {card!r}: the base {base!r} has changed: its own log-probabilities differ by {off:.2f} "
                 f"where {tolerance} is allowed: fetch the base that the card was trained on"
             )
-        if self.shift > 0 and measurement.shift <= APPLIED * self.shift:
+        if self.shift > 0 and measurement.shift <= MIN_SHIFT_SHARE * self.shift:
             raise CardError(
                 f"card {card!r}: its adapter is not applied (shift {measurement.shift:.2f} where {self.shift:.2f} was "
                 "expected): load the card again; if that does not help, fetch its adapter again"

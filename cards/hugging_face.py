@@ -138,8 +138,8 @@ PREFIX = "hf:"
 ADAPTER = "adapter_config.json"
 INDEX = "model.safetensors.index.json"
 PICKLE_INDEX = "pytorch_model.bin.index.json"
-SAFE = re.compile(r"(model(-\d{5}-of-\d{5})?|adapter_model)\.safetensors")
-PICKLED = re.compile(r"(pytorch_model(-\d{5}-of-\d{5})?|adapter_model)\.bin")
+SAFE_WEIGHTS = re.compile(r"(model(-\d{5}-of-\d{5})?|adapter_model)\.safetensors")
+PICKLED_WEIGHTS = re.compile(r"(pytorch_model(-\d{5}-of-\d{5})?|adapter_model)\.bin")
 # Files of a model and its tokenizer other than weights.
 COMPANIONS = frozenset(
     {
@@ -189,12 +189,12 @@ class ModelRepository:
     @property
     def weights(self) -> tuple[str, ...]:
         """Weight files that can be loaded safely."""
-        return self._weights(SAFE)
+        return self._weights(SAFE_WEIGHTS)
 
     @property
     def pickles(self) -> tuple[str, ...]:
         """Pickled weight files."""
-        return self._weights(PICKLED)
+        return self._weights(PICKLED_WEIGHTS)
 
     def _weights(self, pattern: re.Pattern[str]) -> tuple[str, ...]:
         paths = []

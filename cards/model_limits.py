@@ -104,7 +104,7 @@ MAX_PADDING = 1_000_000  # tokens
 UNICODE_GROWTH = {"NFKC": 18, "NFKD": 18, "NFC": 3, "NFD": 4, "BertNormalizer": 12, "ByteLevel": 4}
 
 # The field of a rule with the text that it may insert for each character.
-INSERTED = {
+INSERTED_TEXTS = {
     "Replace": "content",
     "Prepend": "prepend",
     "Metaspace": "replacement",
@@ -153,8 +153,8 @@ def _growth(rule: Any) -> int:
     if not isinstance(rule, Mapping):
         return 1
     kind = str(rule.get("type"))
-    if kind in INSERTED:
-        growth = 1 + _length(rule.get(INSERTED[kind]))
+    if kind in INSERTED_TEXTS:
+        growth = 1 + _length(rule.get(INSERTED_TEXTS[kind]))
     elif kind == "Precompiled":
         growth = _precompiled_growth(rule.get("precompiled_charsmap"))
     elif kind == "TemplateProcessing":

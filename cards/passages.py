@@ -129,7 +129,7 @@ class Dense:
 PASSAGES = "passages.jsonl"
 INDEX = "index"
 # The sha256 of the passages.jsonl that the index was built from.
-INDEXED = "passages.sha256"
+INDEXED_DIGEST = "passages.sha256"
 
 
 class Passages(Sequence[Source]):
@@ -246,7 +246,7 @@ def write_passages(
         Index.write(_Texts(written), folder / INDEX, indexing.stemmer)
         if indexing.dense:
             write_dense(_Texts(written), len(written), folder / INDEX, indexing.on_event)
-        (folder / INDEX / INDEXED).write_text(file_digest(path) + "\n", encoding="utf-8")
+        (folder / INDEX / INDEXED_DIGEST).write_text(file_digest(path) + "\n", encoding="utf-8")
 
 
 def _json_line(row: Mapping[str, Any]) -> bytes:
@@ -265,7 +265,7 @@ def load_index(card: "Card") -> "Index":
     if not folder.is_dir():
         return Index.build(p.in_context for p in passages(card.folder))
     try:
-        stored, indexed = Index.load(folder), (folder / INDEXED).read_text(encoding="utf-8").strip()
+        stored, indexed = Index.load(folder), (folder / INDEXED_DIGEST).read_text(encoding="utf-8").strip()
     except (CardError, OSError, UnicodeDecodeError) as error:
         raise DamagedCard(f"card {card.name!r}: {error}") from error
     if indexed != card.manifest.files.get(PASSAGES):

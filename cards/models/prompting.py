@@ -128,7 +128,7 @@ def _read_tensor(tensors: "dict[str, Tensor]", name: str, shape: tuple[int, ...]
 
 
 # Sampling for documents of which only the prompts, or the log-probabilities of 24 tokens, are used.
-PROBED = Sampling(temperature=0, tokens=24)
+PROBE_SAMPLING = Sampling(temperature=0, tokens=24)
 
 
 @dataclass(frozen=True)
@@ -199,8 +199,8 @@ class Prompter:
         for question, text in pairs:
             rows.append(numbers.setdefault(question, len(numbers)))
             ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-            texts.append(ids[: self.length(PROBED)])
-        prompts = self.prompts([*numbers], PROBED, start)
+            texts.append(ids[: self.length(PROBE_SAMPLING)])
+        prompts = self.prompts([*numbers], PROBE_SAMPLING, start)
         return prompts.pick(rows), texts
 
     def fingerprint(

@@ -248,7 +248,7 @@ class CausalCard(CardGenerator):
     def hidden_states(self, questions: Sequence[str], layer: int, mean: bool) -> Array:
         """Embed the questions, prompted as for a document; see kcard.cards.models.transformers_backend."""
         model = self.loaded.activate()
-        prompts = self._prompter.prompts(questions, prompting.PROBED, self._start(model))
+        prompts = self._prompter.prompts(questions, prompting.PROBE_SAMPLING, self._start(model))
         return hidden_states(model, prompts, self._limits, layer, mean)
 
     def _start(self, model: Any) -> "Tensor | None":

@@ -21,7 +21,7 @@ from kcard.embedded.opt import base_folder
 from kcard.errors import CardError, LLMError
 from kcard.manifest import MANIFEST
 
-DIGEST = 12  # hexadecimal digits of a version in the name of its adapter
+DIGEST_DIGITS = 12  # hexadecimal digits of a version in the name of its adapter
 CONTEXT = 2048  # tokens, if neither the base's config nor the server gives the limit
 
 
@@ -165,7 +165,7 @@ def adapter_name(card: Card) -> str:
     sealed = card.folder / MANIFEST
     # The folder of a card by reference is the fetched repository, which has no manifest.
     text = sealed.read_bytes() if sealed.is_file() else card.manifest.to_json().encode()
-    return f"{PREFIX}{card.name}-{hashlib.sha256(text).hexdigest()[:DIGEST]}"
+    return f"{PREFIX}{card.name}-{hashlib.sha256(text).hexdigest()[:DIGEST_DIGITS]}"
 
 
 def _make_prompter(card: Card, models: Loader, folder: Path | None, served: ServerModel) -> Prompter:

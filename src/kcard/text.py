@@ -26,7 +26,7 @@ STEMMERS = {
 }  # fmt: skip
 
 # In languages that write compounds as one word, pieces of long words are indexed too, so that their parts are found.
-COMPOUNDING = frozenset(
+COMPOUNDING_LANGUAGES = frozenset(
     {"danish", "dutch", "estonian", "finnish", "german", "hungarian", "norwegian", "swedish"}
 )
 WORD_PIECE = 5  # letters
@@ -106,7 +106,7 @@ def stemmer_of(language: str) -> str | None:
 def analyzer(stemmer: str | None) -> Analyzer:
     """Return an analyzer: `words`, reduced to stems so that "retries" equals "retried"; None: without stemming.
 
-    In COMPOUNDING languages the stem of a long word is followed by its pieces of WORD_PIECE letters.
+    In COMPOUNDING_LANGUAGES languages the stem of a long word is followed by its pieces of WORD_PIECE letters.
 
     Raises ValueError for a name that Snowball does not know.
     """
@@ -119,7 +119,7 @@ def analyzer(stemmer: str | None) -> Analyzer:
     except KeyError:
         raise ValueError(f"there is no stemmer {stemmer!r}") from None
     stem = functools.lru_cache(maxsize=100_000)(snowball.stemWord)
-    if stemmer in COMPOUNDING:
+    if stemmer in COMPOUNDING_LANGUAGES:
 
         def stems_and_pieces(text: str) -> list[str]:
             terms = []
@@ -200,7 +200,7 @@ STOPS, DENSE, LONG = re.compile(r"[.!?。！？]"), 0.05, 400
 PLAIN_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*")
 BOUNDARY = re.compile(r"(?<=\w\w[.!?])\s+")
 # An abbreviation, or a folder: "cd ..".
-UNFINISHED = re.compile(r"(?:^|\s)(?:(?:approx|ca|c|cf|fl|b|d|r)\.|\.\.)$", re.IGNORECASE)
+UNFINISHED_SENTENCE = re.compile(r"(?:^|\s)(?:(?:approx|ca|c|cf|fl|b|d|r)\.|\.\.)$", re.IGNORECASE)
 # A full stop that begins a name, if no white space follows: "~/.config", ".NET", "./configure".
 LEADING_DOT = re.compile(r"(?:^|[^\w)\]\"'”’»%!?…])\.$")
 # What begins no sentence, if no white space precedes it: "opts().name", "#!/bin/sh", "a?b=1".
@@ -291,7 +291,7 @@ def _sentences(text: str) -> tuple[str, ...]:
         is_joined = sentences and not is_spaced and not part[:1].isspace()
         if is_joined and (INNER.match(sentence) or LEADING_DOT.search(sentences[-1])):
             sentences[-1] += sentence
-        elif sentences and UNFINISHED.search(sentences[-1]):
+        elif sentences and UNFINISHED_SENTENCE.search(sentences[-1]):
             sentences[-1] += f" {sentence}"
         elif sentence:
             sentences.append(sentence)

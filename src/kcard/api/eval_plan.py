@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", AskOptions, BaselineOptions)
 LIBRARIES = ("numpy", "tokenizers", "torch", "transformers")
-NEGATABLE = {name for name, declaration in declared(AskOptions).items() if declaration.option.negatable}
+NEGATABLE_OPTIONS = {
+    name for name, declaration in declared(AskOptions).items() if declaration.option.negatable
+}
 PATH_OPTIONS = ("path", "examples", "evidence", "corpus")  # they may name files
 
 
@@ -140,7 +142,7 @@ def command_line(options: Mapping[str, Any]) -> Iterator[str]:
     yield from options["tasks"]
     for key, value in options.items():
         flag = "--" + key.replace("_", "-")
-        if key == "tasks" or (value is False and key not in NEGATABLE):
+        if key == "tasks" or (value is False and key not in NEGATABLE_OPTIONS):
             continue
         if value is False:
             yield "--no-" + flag.removeprefix("--")

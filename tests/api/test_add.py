@@ -296,6 +296,13 @@ def test_what_a_hypernetwork_wrote_is_refused_where_it_can_mean_two_things(
         card(source=str(path), base=str(base), scale=1.0)
 
 
+def test_a_card_is_added_to_the_hub_that_is_passed_though_it_is_empty(tmp_path: Path) -> None:
+    hub = Hub(tmp_path / "other")
+    assert add("llm:self", description="What the LLM knows", name="own", hub=hub).reference == "own@v1"
+    assert [version.name for version in hub] == ["own"]
+    assert len(Hub()) == 0
+
+
 def test_options_of_adapters_are_refused_elsewhere(saved: Path, tmp_path: Path) -> None:
     model("gpt-neox").save_pretrained(tmp_path / "other")
     with pytest.raises(CardError, match="which is not a linear layer of"):

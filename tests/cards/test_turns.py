@@ -310,7 +310,7 @@ def test_the_budget_of_models_is_kept(steps: str, left: str, used: int) -> None:
 def test_uses_are_remembered_of_what_left_and_lose_weight_with_time() -> None:
     memory = ModelCache(2)
     uses = [("a", 5, "a"), ("b", 3, "ab"), ("c", 2, "ac"), ("b", 1, "ab")]
-    for key, times, left in [*uses, ("c", 10 * MAX_COUNTED_USES, "bc"), ("b", 1, "bc")]:
+    for key, times, left in [*uses, ("c", 10 * MAX_COUNTED_USES, "ac"), ("b", 1, "bc")]:
         memory.put(key, key, 1)
         for _ in range(times - 1):
             memory.get(key)

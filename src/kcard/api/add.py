@@ -202,7 +202,7 @@ def add(
         manifest = replace(
             manifest, name=name or _name(llm.replace(":", "/")), kind="llm", base=Base(llm), training=origin
         )
-        hub = hub or Hub()
+        hub = Hub() if hub is None else hub
         with tempfile.TemporaryDirectory() as scratch:
             (Path(scratch) / README).write_text(readme(manifest), encoding="utf-8")
             seal(Path(scratch), manifest)
@@ -210,9 +210,10 @@ def add(
     if template is not None and "{question}" not in template:
         raise UsageError(f"template {template!r} does not contain {{question}}")
     manifest = replace(manifest, prompt=Prompt(template=template or "{question}"))
+    hub = Hub() if hub is None else hub
     if here is not None:
         manifest = replace(manifest, name=name or _name(here.resolve().name.removesuffix(".safetensors")))
-        return add_adapter(here, manifest, hub or Hub(), base=base, scale=scale, corpus=corpus)
+        return add_adapter(here, manifest, hub, base=base, scale=scale, corpus=corpus)
     for option, value in (("base", base), ("scale", scale), ("corpus", corpus)):
         if value is not None:
             raise UsageError(
@@ -225,7 +226,7 @@ def add(
         licence=licence or repository.licence or "unknown",
         language=language or repository.language or "en",
     )
-    return _publish(repository, manifest, convert, hub or Hub())
+    return _publish(repository, manifest, convert, hub)
 
 
 def add_published(
@@ -240,7 +241,8 @@ def add_published(
     from kcard.cards.hugging_face import POOL, PUBLISHED, TEMPLATE, find_repository
     from kcard.hub.registry import Hub
 
-    hub = hub or Hub()
+    if hub is None:
+        hub = Hub()
     repositories, pickled, size = [], [], 0
     for card in PUBLISHED:
         repository = find_repository(card.repository)

@@ -365,7 +365,8 @@ def pull(
     ):
         if target is not None:
             return install_card(verified, target)
-        local = local or Hub()
+        if local is None:
+            local = Hub()
         refuse_namesake(local, verified, url, token, reference.repository)
         return local.publish(verified)
 

@@ -198,6 +198,7 @@ def test_notebooks_get_escaped_html_without_foreign_requests(
 ) -> None:
     page = make(tmp_path)._repr_html_()
     assert html.escape("<script>", quote=False) in page
+    assert "knowledge up to" not in page, "it is unknown"
     elements = Elements(page)
     assert "script" not in elements.tags
     assert not {"src", "href", "onclick", "onerror"} & set(elements.attributes)

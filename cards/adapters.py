@@ -41,11 +41,10 @@ def linears(name: str) -> tuple[Base, Mapping[str, tuple[int, int]]]:
     with explained(ModelUnavailable, needed), quiet_loading(), torch.device("meta"):
         config: Any = AutoConfig.from_pretrained(base_folder(name), trust_remote_code=False)
         model: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    sizes = {
-        place: (module.in_features, module.out_features)
-        for place, module in model.named_modules()
-        if isinstance(module, torch.nn.Linear)
-    }
+    sizes = {}
+    for place, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear):
+            sizes[place] = module.in_features, module.out_features
     revision = getattr(config, "_commit_hash", None)
     where = str(Path(name).absolute()) if Path(name).is_dir() else name
     return Base(where, revision, base_digest(where, revision)), sizes
@@ -53,7 +52,7 @@ def linears(name: str) -> tuple[Base, Mapping[str, tuple[int, int]]]:
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 NAME = re.compile(r"(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<half>[AB])(?:\.default)?\.weight")
-STACKED = re.compile(r"(?P<module>[A-Za-z_][\w.]*)\.(?P<half>[AB])")
+STACKED_NAME = re.compile(r"(?P<module>[A-Za-z_][\w.]*)\.(?P<half>[AB])")
 REMEDY = (
     "a pickle, which can run code when it is opened, so kcard never opens one: ask its author to load the "
     "tensors with torch.load(..., weights_only=True) and save them with safetensors.torch.save_file"
@@ -98,7 +97,7 @@ def read_peft(folder: Path) -> LoraPairs:
         raise CardError(f"{folder / lora.CONFIG} is not the config of an adapter")
     if config.get("peft_type") in lora.PREFIX_TYPES:
         raise CardError(f"{folder}: {NO_PREFIX_CARDS}")
-    for key, plain in lora.PLAIN.items():
+    for key, plain in lora.NEUTRAL_VALUES.items():
         if config.get(key, plain[0]) not in plain:
             raise CardError(
                 f"{folder}: its {key} is {config[key]!r}, and kcard adds only LoRA pairs of linear layers"
@@ -129,7 +128,7 @@ def read_peft(folder: Path) -> LoraPairs:
             raise CardError(
                 f"{folder}: {module} has rank {rank}, but {lora.CONFIG} declares {declared}: correct r or rank_pattern"
             )
-        scales[module] = alpha / (math.sqrt(declared) if config.get("use_rslora") else declared)
+        scales[module] = alpha / math.sqrt(declared) if config.get("use_rslora") else alpha / declared
     return LoraPairs(pairs, scales, str(config.get("base_model_name_or_path") or ""))
 
 
@@ -140,9 +139,13 @@ def read_stacked(path: Path, linears: Iterable[str], scale: float) -> LoraPairs:
     """
     modules: dict[str, tuple[Tensor, Tensor]] = {}
     base_modules = [*linears]
-    for name, halves in _pairs(path, STACKED).items():
+    for name, halves in _pairs(path, STACKED_NAME).items():
         # A leading dimension of 1 is dropped.
-        down, up = [half[0] if half.dim() == 4 and len(half) == 1 else half for half in halves]
+        down, up = halves
+        if down.dim() == 4 and len(down) == 1:
+            down = down[0]
+        if up.dim() == 4 and len(up) == 1:
+            up = up[0]
         if down.dim() != 3 or up.dim() != 3 or down.shape[:2] != up.shape[:2]:
             shapes = f"{tuple(down.shape)} and {tuple(up.shape)}"
             raise CardError(
@@ -189,19 +192,26 @@ def write_peft(pairs: LoraPairs, folder: Path, linears: Iterable[str], base: str
     from peft import LoraConfig
     from safetensors.torch import save_file
 
+    # The largest rank and alpha are those of the config; other modules have their own.
     ranks = {module: down.shape[0] for module, (down, _) in pairs.modules.items()}
     alphas = {module: pairs.scales[module] * rank for module, rank in ranks.items()}
     rank, alpha = max(ranks.values()), max(alphas.values())
+    own_ranks, own_alphas = {}, {}
+    for module in ranks:
+        if ranks[module] != rank:
+            own_ranks[re.escape(module)] = ranks[module]
+        if alphas[module] != alpha:
+            own_alphas[re.escape(module)] = alphas[module]
     # Name target modules by their suffixes if these match no other layers of the base, else by full names.
-    modules = {*ranks}
-    ends = {module.rpartition(".")[2] for module in modules}
-    is_exact = {name for name in linears if name.rpartition(".")[2] in ends} == modules
+    ends = {module.rpartition(".")[2] for module in ranks}
+    by_suffix = {name for name in linears if name.rpartition(".")[2] in ends}
+    targets = ends if by_suffix == {*ranks} else {*ranks}
     config = LoraConfig(
         r=rank,
         lora_alpha=alpha,  # type: ignore[arg-type]  # peft takes any number
-        target_modules=sorted(ends if is_exact else modules),
-        rank_pattern={re.escape(module): own for module, own in ranks.items() if own != rank},
-        alpha_pattern={re.escape(module): own for module, own in alphas.items() if own != alpha},
+        target_modules=sorted(targets),
+        rank_pattern=own_ranks,
+        alpha_pattern=own_alphas,
         task_type="CAUSAL_LM",
         base_model_name_or_path=base,
         inference_mode=True,
@@ -228,7 +238,7 @@ def _pairs(path: Path, pattern: re.Pattern[str]) -> "dict[str, tuple[Tensor, Ten
         match = pattern.fullmatch(name)
         if match is None:
             example = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
-            if pattern is STACKED:
+            if pattern is STACKED_NAME:
                 example = "q_proj.A"
             raise CardError(f"{path}: {name} is not half of a LoRA pair, such as {example}")
         halves.setdefault(match["module"], {})[match["half"]] = tensor

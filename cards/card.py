@@ -51,17 +51,17 @@ class Kind:
 
 
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
-WHOLE = (("config.json",), ("model.safetensors", "model.safetensors.index.json"), TOKENIZER)
+MODEL_FILES = (("config.json",), ("model.safetensors", "model.safetensors.index.json"), TOKENIZER)
 GRAPH, SEARCH, REFERENCE = "graph.tsv", "search.json", "reference.json"
 ADAPTER = (("adapter_config.json",), ("adapter_model.safetensors",), TOKENIZER)
-INDEXED = ((PASSAGES,), (f"{INDEX}/params.index.json",))
+INDEX_FILES = ((PASSAGES,), (f"{INDEX}/params.index.json",))
 
 GROUP = "kcard.card_kinds"
 KINDS: Mapping[str, Kind] = {
-    "full": Kind(WHOLE, "kcard.cards.generators.external:load_model_of_card"),
+    "full": Kind(MODEL_FILES, "kcard.cards.generators.external:load_model_of_card"),
     "lora": Kind(ADAPTER, "kcard.cards.generators.external:load_model_of_card"),
-    "retrieval": Kind(INDEXED, "kcard.cards.generators.retrieval:load_retrieval_card"),
-    "graph": Kind((*INDEXED, (GRAPH,)), "kcard.cards.generators.graph:load_graph_card"),
+    "retrieval": Kind(INDEX_FILES, "kcard.cards.generators.retrieval:load_retrieval_card"),
+    "graph": Kind((*INDEX_FILES, (GRAPH,)), "kcard.cards.generators.graph:load_graph_card"),
     "search": Kind(((SEARCH,),), "kcard.cards.generators.external:load_search_card"),
     "reference": Kind(((REFERENCE,),), "kcard.cards.generators.external:load_reference_card"),
     "llm": Kind((), "kcard.cards.generators.external:load_llm_card"),
@@ -227,7 +227,9 @@ class CardSet(Mapping[str, Card]):
         """Return a function that reads one file of a card by its path without opening the card; None if only whole
         cards are available."""
         card = self._cards[name]
-        return card.read if isinstance(card, CardHandle) else lambda path: (card.folder / path).read_bytes()
+        if isinstance(card, CardHandle):
+            return card.read
+        return lambda path: (card.folder / path).read_bytes()
 
     def __getitem__(self, name: str) -> Card:
         card = self._cards[name]
@@ -278,7 +280,7 @@ def _require_files(folder: Path, manifest: Manifest) -> None:
     if manifest.prompt.style == "encoder-prefix":
         needed.append((PROJECTION,))
     if manifest.index:
-        needed += INDEXED
+        needed += INDEX_FILES
     for either in needed:
         if not any((folder / name).is_file() for name in either):
             raise DamagedCard(

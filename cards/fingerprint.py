@@ -25,7 +25,7 @@ Pair = tuple[str, str]
 # log-probability, by the coarser dtype of the two (measured: recipes/log.md).
 TOLERANCES: Mapping[str, float] = {"float32": 0.002, "float16": 0.05, "bfloat16": 0.25}
 # Below this share of the expected shift an adapter counts as not applied, in any dtype.
-APPLIED = 0.05
+MIN_SHIFT_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -89,12 +89,14 @@ class Fingerprint:
         return replace(self, rows=tuple(single[::step]))
 
     def to_json(self) -> str:
-        rows = [asdict(row) for row in self.rows]
-        for row in rows:
-            row["card"] = [round(x, DIGITS) for x in row["card"]]
-            row["base"] = [round(x, DIGITS) for x in row["base"]]
-        lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
-        return f'{{"format": {FORMAT}, "dtype": {json.dumps(self.dtype)}, "canaries": [\n{lines}\n]}}\n'
+        lines = []
+        for probe in self.rows:
+            row = asdict(probe)
+            for model in ("card", "base"):
+                row[model] = [round(value, DIGITS) for value in row[model]]
+            lines.append(json.dumps(row, ensure_ascii=False))
+        rows = ",\n".join(lines)
+        return f'{{"format": {FORMAT}, "dtype": {json.dumps(self.dtype)}, "canaries": [\n{rows}\n]}}\n'
 
     def check(self, measurement: "Fingerprint", card: str, base: str) -> None:
         """Raise unless `measurement`, taken now, matches this one.
@@ -111,7 +113,7 @@ class Fingerprint:
                 f"card {card!r}: the base {base!r} has changed: its own log-probabilities differ by {off:.2f} "
                 f"where {tolerance} is allowed: fetch the base that the card was trained on"
             )
-        if self.shift > 0 and measurement.shift <= APPLIED * self.shift:
+        if self.shift > 0 and measurement.shift <= MIN_SHIFT_SHARE * self.shift:
             raise CardError(
                 f"card {card!r}: its adapter is not applied (shift {measurement.shift:.2f} where {self.shift:.2f} was "
                 "expected): load the card again; if that does not help, fetch its adapter again"
@@ -165,8 +167,11 @@ def _distance(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) 
     """Return the root mean square of the difference by token; 0 if empty."""
     squares = []
     for row, other_row in zip(one, other, strict=True):
-        squares += [(a - b) ** 2 for a, b in zip(row, other_row, strict=False)]
-    return float((sum(squares) / len(squares)) ** 0.5) if squares else 0.0
+        for value, other_value in zip(row, other_row, strict=False):
+            squares.append((value - other_value) ** 2)
+    if not squares:
+        return 0.0
+    return float((sum(squares) / len(squares)) ** 0.5)
 
 
 # A card's fingerprint is measured when the card is made: on the files as written, loaded as they will be.

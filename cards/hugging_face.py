@@ -138,8 +138,8 @@ PREFIX = "hf:"
 ADAPTER = "adapter_config.json"
 INDEX = "model.safetensors.index.json"
 PICKLE_INDEX = "pytorch_model.bin.index.json"
-SAFE = re.compile(r"(model(-\d{5}-of-\d{5})?|adapter_model)\.safetensors")
-PICKLED = re.compile(r"(pytorch_model(-\d{5}-of-\d{5})?|adapter_model)\.bin")
+SAFE_WEIGHTS = re.compile(r"(model(-\d{5}-of-\d{5})?|adapter_model)\.safetensors")
+PICKLED_WEIGHTS = re.compile(r"(pytorch_model(-\d{5}-of-\d{5})?|adapter_model)\.bin")
 # Files of a model and its tokenizer other than weights.
 COMPANIONS = frozenset(
     {
@@ -189,16 +189,19 @@ class ModelRepository:
     @property
     def weights(self) -> tuple[str, ...]:
         """Weight files that can be loaded safely."""
-        return self._weights(SAFE)
+        return self._weights(SAFE_WEIGHTS)
 
     @property
     def pickles(self) -> tuple[str, ...]:
         """Pickled weight files."""
-        return self._weights(PICKLED)
+        return self._weights(PICKLED_WEIGHTS)
 
     def _weights(self, pattern: re.Pattern[str]) -> tuple[str, ...]:
-        paths = (path for path in self.files if pattern.fullmatch(path))
-        return tuple(sorted(path for path in paths if path.startswith("adapter") == self.adapter))
+        paths = []
+        for path in self.files:
+            if pattern.fullmatch(path) and path.startswith("adapter") == self.adapter:
+                paths.append(path)
+        return tuple(sorted(paths))
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -209,9 +212,13 @@ class ModelRepository:
     @property
     def digest(self) -> str | None:
         """sha256 of the weights as manifests record a base's; None if the Hub does not report it."""
-        sha256_of = {path: self.files[path] for path in self.weights or self.pickles}
-        digests = {path: sha256 for path, sha256 in sha256_of.items() if sha256 is not None}
-        if not digests or len(digests) < len(sha256_of):
+        digests = {}
+        for path in self.weights or self.pickles:
+            sha256 = self.files[path]
+            if sha256 is None:
+                return None
+            digests[path] = sha256
+        if not digests:
             return None
         return weights_digest(digests)
 
@@ -225,13 +232,17 @@ def find_repository(source: str) -> ModelRepository:
     info = _request_info(name, revision or None)
     if info.sha is None:
         raise ModelUnavailable(f"the Hub reports no commit for {source!r}: try again later")
-    siblings = info.siblings or []
+    files: dict[str, str | None] = {}
+    sizes = {}
+    for file in info.siblings or ():
+        files[file.rfilename] = None if file.lfs is None else file.lfs.sha256
+        sizes[file.rfilename] = file.size or 0
     card: Any = info.card_data or {}
     return ModelRepository(
         name=name,
         revision=info.sha,
-        files={s.rfilename: s.lfs.sha256 if s.lfs is not None else None for s in siblings},
-        sizes={s.rfilename: s.size or 0 for s in siblings},
+        files=files,
+        sizes=sizes,
         licence=_first_word(card.get("license")),
         language=_first_word(card.get("language")),
     )
@@ -288,8 +299,11 @@ def adapter_base(repository: ModelRepository) -> str:
 
 
 def _first_word(value: Any) -> str | None:
-    first = value[0] if isinstance(value, list) and value else value
-    return " ".join(first.split()) or None if isinstance(first, str) else None
+    if isinstance(value, list) and value:
+        value = value[0]
+    if not isinstance(value, str):
+        return None
+    return " ".join(value.split()) or None
 
 
 def fetch(name: str, revision: str, files: Mapping[str, str | None]) -> Path:
@@ -312,7 +326,10 @@ def fetch(name: str, revision: str, files: Mapping[str, str | None]) -> Path:
                 f"{name} at {revision[:12]} is not in the cache and can't be fetched: {first_line(error)}"
             ) from error
     for path, expected in files.items():
-        if expected is not None and (actual := file_digest(folder / path)) != expected:
+        if expected is None:
+            continue
+        actual = file_digest(folder / path)
+        if actual != expected:
             raise ModelUnavailable(
                 f"{name}: {folder / path} is damaged: sha256 {actual[:12]}…, not {expected[:12]}…: delete it and "
                 "try again"

@@ -55,29 +55,30 @@ def with_results(page: str, card: str, results: Sequence[ExamResult], remarks: S
     read = ModelCard(page)
     data: Any = read.data
     theirs = [result for result in data.eval_results or [] if result.dataset_args != {"exam": "kcard"}]
-    ours = [
-        EvalResult(
-            task_type=TASK,
-            task_name="Question Answering",
-            dataset_type=result.dataset_type,
-            dataset_name=result.dataset,
-            dataset_revision=result.sha256,
-            dataset_args={"exam": "kcard"},
-            metric_type=result.metric,
-            metric_name=result.name,
-            metric_value=result.mean,
-            metric_args=dict(result.args) if result.args else None,
+    ours, rows = [], []
+    for result in results:
+        ours.append(
+            EvalResult(
+                task_type=TASK,
+                task_name="Question Answering",
+                dataset_type=result.dataset_type,
+                dataset_name=result.dataset,
+                dataset_revision=result.sha256,
+                dataset_args={"exam": "kcard"},
+                metric_type=result.metric,
+                metric_name=result.name,
+                metric_value=result.mean,
+                metric_args=dict(result.args) if result.args else None,
+            )
         )
-        for result in results
-    ]
+        cells = [_escape_cell(result.name), f"{result.mean:.2f}", f"{result.low:.2f} to {result.high:.2f}"]
+        rows.append(f"| {' | '.join(cells)} | {_escape_cell(result.dataset)} |")
     data.model_name = data.model_name or card
     data.eval_results = [*theirs, *ours] or None
     # The section.
-    rows = [
-        f"| {_escape_cell(r.name)} | {r.mean:.2f} | {r.low:.2f} to {r.high:.2f} | {_escape_cell(r.dataset)} |"
-        for r in results
-    ]
-    table = ["| | mean | 95 % interval | asked about |", "|---|---|---|---|", *rows, ""] if rows else []
+    table = []
+    if rows:
+        table = ["| | mean | 95 % interval | asked about |", "|---|---|---|---|", *rows, ""]
     sentences = [*remarks, "Take it again with `kcard exam`."]
     paragraphs = "\n\n".join(map(_escape_cell, sentences))
     section = "\n".join([BEGIN, "## Exam", "", *table, paragraphs, END])

@@ -104,7 +104,7 @@ MAX_PADDING = 1_000_000  # tokens
 UNICODE_GROWTH = {"NFKC": 18, "NFKD": 18, "NFC": 3, "NFD": 4, "BertNormalizer": 12, "ByteLevel": 4}
 
 # The field of a rule with the text that it may insert for each character.
-INSERTED = {
+INSERTED_TEXTS = {
     "Replace": "content",
     "Prepend": "prepend",
     "Metaspace": "replacement",
@@ -153,8 +153,8 @@ def _growth(rule: Any) -> int:
     if not isinstance(rule, Mapping):
         return 1
     kind = str(rule.get("type"))
-    if kind in INSERTED:
-        growth = 1 + _length(rule.get(INSERTED[kind]))
+    if kind in INSERTED_TEXTS:
+        growth = 1 + _length(rule.get(INSERTED_TEXTS[kind]))
     elif kind == "Precompiled":
         growth = _precompiled_growth(rule.get("precompiled_charsmap"))
     elif kind == "TemplateProcessing":
@@ -186,29 +186,27 @@ def _precompiled_growth(charsmap: Any) -> int:
 
 def _template_growth(rule: Mapping[str, Any]) -> int:
     """Return how many sequences and tokens a template makes of one text."""
-    ids = {
-        name: len(token.get("ids") or ())
-        for name, token in (rule.get("special_tokens") or {}).items()
-        if isinstance(token, Mapping)
-    }
+    special_tokens = rule.get("special_tokens") or {}
     counts = [1]
     for template in (rule.get("single"), rule.get("pair")):
         count = 0
         for piece in template or ():
-            special = piece.get("SpecialToken") if isinstance(piece, Mapping) else None
-            count += 1 if special is None else max(1, ids.get(str(special.get("id")), 1))
+            count += 1
+            if isinstance(piece, Mapping) and piece.get("SpecialToken") is not None:
+                token = special_tokens.get(str(piece["SpecialToken"].get("id")))
+                if isinstance(token, Mapping):
+                    count += max(1, len(token.get("ids") or ())) - 1
         counts.append(count)
     return max(counts)
 
 
 def _longest_token(rules: Mapping[str, Any]) -> int:
     """Return the characters of the longest token."""
-    model = rules.get("model")
+    model, lengths = rules.get("model"), [0]
     vocabulary = model.get("vocab") if isinstance(model, Mapping) else None
-    tokens: list[Any] = [*vocabulary] if isinstance(vocabulary, dict | list) else []
-    lengths = [0]
-    for token in tokens:
-        lengths.append(_length(token if isinstance(token, str) else token[0]))
+    if isinstance(vocabulary, dict | list):
+        for token in vocabulary:
+            lengths.append(_length(token if isinstance(token, str) else token[0]))
     for token in rules.get("added_tokens") or ():
         lengths.append(_length(token.get("content")))
     return max(lengths)

@@ -37,26 +37,30 @@ if TYPE_CHECKING:
 # Turns generated text into a document: stripped, and without a truncated last sentence.
 
 # Marks that always end a sentence, in scripts that have them; a full stop may belong to "Dr.".
-ALWAYS = ("。", "！", "？", "।", "॥", "؟", "۔", "။", "។")
-ENDS = (".", "!", "?", "…", *ALWAYS)
-CLOSING = "\"')]}»”’"
+SENTENCE_MARKS = ("。", "！", "？", "।", "॥", "؟", "۔", "။", "។")
+ENDS = (".", "!", "?", "…", *SENTENCE_MARKS)
+CLOSING_MARKS = "\"')]}»”’"
 
 
 def clean(text: str, ended: bool) -> str:
     """Return the text stripped and, if the token limit cut it off (`ended` False), without its unfinished last sentence
     where a finished one precedes it. Never empties a non-empty text."""
     text = text.strip()
-    if ended or not text or text.rstrip(CLOSING).endswith(ENDS):
+    if ended or not text or text.rstrip(CLOSING_MARKS).endswith(ENDS):
         return text
-    end = max(text.rfind(mark) for mark in ALWAYS)
+    end = max(map(text.rfind, SENTENCE_MARKS))
     if end >= 0:
-        closing = len(text[end + 1 :]) - len(text[end + 1 :].lstrip(CLOSING + "」』"))
+        closing = len(text[end + 1 :]) - len(text[end + 1 :].lstrip(CLOSING_MARKS + "」』"))
         return text[: end + 1 + closing]
-    sentences = [sentence.strip() for sentence in segmenter().segment(text)]
+    sentences = segmenter().segment(text)
+    if len(sentences) < 2:
+        return text
     # The splitter returns copies of the sentences, so locate the cut in the text itself.
-    last = text.rfind(sentences[-1]) if len(sentences) > 1 else 0
+    last = text.rfind(sentences[-1].strip())
     shortened = text[: max(last, 0)].rstrip()
-    return shortened if shortened.rstrip(CLOSING).endswith(ENDS) else text
+    if not shortened.rstrip(CLOSING_MARKS).endswith(ENDS):
+        return text
+    return shortened
 
 
 # The dense index of a card: the static embedding of each passage, kept as bytes beside the BM25 index.
@@ -125,7 +129,7 @@ class Dense:
 PASSAGES = "passages.jsonl"
 INDEX = "index"
 # The sha256 of the passages.jsonl that the index was built from.
-INDEXED = "passages.sha256"
+INDEXED_DIGEST = "passages.sha256"
 
 
 class Passages(Sequence[Source]):
@@ -177,7 +181,9 @@ class _Texts(Iterable[str]):
 def passages(folder: Path | str) -> Sequence[Source]:
     """Return the source passages of a card; empty if the card ships none, or only their hashes."""
     path = Path(folder) / PASSAGES
-    return [] if not path.exists() or _has_hashes(path) else Passages(path)
+    if not path.exists() or _has_hashes(path):
+        return []
+    return Passages(path)
 
 
 def hashes(folder: Path | str) -> Mapping[str, Source]:
@@ -223,16 +229,16 @@ def write_passages(
     path = folder / PASSAGES
     with replacing(path) as stream:
         for digest, passage in hashed.items():
-            row = {"sha256": digest, "file": passage.file, "line": passage.line}
-            stream.write(_json_line(row))
+            stream.write(_json_line({"sha256": digest, "file": passage.file, "line": passage.line}))
         for passage in passages:
-            key = (
-                {"text": passage.text} if evidence == "passages" else {"sha256": passage_digest(passage.text)}
-            )
-            row = {**key, "file": passage.file, "line": passage.line}
-            if passage.section and evidence == "passages":
+            place = {"file": passage.file, "line": passage.line}
+            if evidence == "hashes":
+                stream.write(_json_line({"sha256": passage_digest(passage.text), **place}))
+                continue
+            row: dict[str, Any] = {"text": passage.text, **place}
+            if passage.section:
                 row["section"] = passage.section
-            if passage.lines and evidence == "passages":
+            if passage.lines:
                 row["lines"] = passage.lines
             stream.write(_json_line(row))
     if evidence == "passages" and any(words(passage.text) for passage in Passages(path)):
@@ -240,7 +246,7 @@ def write_passages(
         Index.write(_Texts(written), folder / INDEX, indexing.stemmer)
         if indexing.dense:
             write_dense(_Texts(written), len(written), folder / INDEX, indexing.on_event)
-        (folder / INDEX / INDEXED).write_text(file_digest(path) + "\n", encoding="utf-8")
+        (folder / INDEX / INDEXED_DIGEST).write_text(file_digest(path) + "\n", encoding="utf-8")
 
 
 def _json_line(row: Mapping[str, Any]) -> bytes:
@@ -259,7 +265,7 @@ def load_index(card: "Card") -> "Index":
     if not folder.is_dir():
         return Index.build(p.in_context for p in passages(card.folder))
     try:
-        stored, indexed = Index.load(folder), (folder / INDEXED).read_text(encoding="utf-8").strip()
+        stored, indexed = Index.load(folder), (folder / INDEXED_DIGEST).read_text(encoding="utf-8").strip()
     except (CardError, OSError, UnicodeDecodeError) as error:
         raise DamagedCard(f"card {card.name!r}: {error}") from error
     if indexed != card.manifest.files.get(PASSAGES):
@@ -310,8 +316,10 @@ def lines_of(row: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
     """Return where the text of a row continues in other lines (Source.lines). Raises ValueError for anything else."""
     pairs = row.get("lines", [])
     lines = []
-    for pair in pairs if isinstance(pairs, list) else [None]:
-        if not isinstance(pair, list) or [type(number) for number in pair] != [int, int]:
+    if not isinstance(pairs, list):
+        pairs = [None]
+    for pair in pairs:
+        if not isinstance(pair, list) or [*map(type, pair)] != [int, int]:
             raise ValueError("lines must be pairs of whole numbers")
         lines.append((pair[0], pair[1]))
     return tuple(lines)

@@ -18,9 +18,9 @@ from typing import Any
 from kcard.errors import CardError
 from kcard.system import limit_process
 
-FORBIDDEN = ("os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.startfile", "os.system")
+PROGRAMS = ("os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.startfile", "os.system")
+FORBIDDEN_STARTS = (*PROGRAMS, "subprocess.", "socket.", "pty.", "urllib.")
 LIBRARIES = "ctypes."
-FORBIDDEN_STARTS = (*FORBIDDEN, "subprocess.", "socket.", "pty.", "urllib.", LIBRARIES)
 INDEX = "model.safetensors.index.json"
 
 
@@ -73,9 +73,11 @@ def tensors(path: Path) -> dict[str, Any]:
         AttributeError,
     ) as error:
         # Keep the part of torch's message that names the cause.
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        reasons = [line for line in lines if "Unsupported" in line or "GLOBAL" in line]
-        reason = (reasons or lines or [type(error).__name__])[0]
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        reason = lines[0].strip()
+        for line in reversed(lines):
+            if "Unsupported" in line or "GLOBAL" in line:
+                reason = line.strip()
         raise CardError(f"{path.name} holds more than tensors, or is damaged: {reason}") from error
     if not isinstance(weights, dict) or not weights:
         raise CardError(f"{path.name} holds {type(weights).__name__}, not weights by name")
@@ -97,7 +99,7 @@ def guard(*, libraries: bool = False) -> None:
 
     `libraries`: whether it may load shared libraries, as many packages do on first use.
     """
-    forbidden = tuple(start for start in FORBIDDEN_STARTS if not (libraries and start == LIBRARIES))
+    forbidden = FORBIDDEN_STARTS if libraries else (*FORBIDDEN_STARTS, LIBRARIES)
 
     def forbid(event: str, _arguments: tuple[Any, ...]) -> None:
         if event.startswith(forbidden):

@@ -94,7 +94,9 @@ class CardPool(Generator):
         weights are loaded go first. A broken card is logged, and its documents are empty. Raises UnknownCard, or
         CardError, ModelUnavailable or MissingExtra if all cards are broken.
         """
-        pending = [Question(question) if isinstance(question, str) else question for question in questions]
+        pending = []
+        for question in questions:
+            pending.append(Question(question) if isinstance(question, str) else question)
         # The rows of each card's questions.
         rows: dict[str, list[int]] = {}
         for row, names in enumerate(cards):
@@ -205,8 +207,10 @@ class CardPool(Generator):
         reason = self._why_in_turns(whole)
         if reason and len(whole) > 1 and not self._has_told_turns:
             self._has_told_turns = True
-            names = ", ".join(whole[:MAX_NAMED_CARDS]) + (", ..." if len(whole) > MAX_NAMED_CARDS else "")
-            self._on_event(note(f"{len(whole)} cards run one after another ({names}): {reason}"))
+            listed = ", ".join(whole[:MAX_NAMED_CARDS])
+            if len(whole) > MAX_NAMED_CARDS:
+                listed += ", ..."
+            self._on_event(note(f"{len(whole)} cards run one after another ({listed}): {reason}"))
         return whole if reason else []
 
     def _why_in_turns(self, whole: Sequence[str]) -> str:
@@ -230,7 +234,9 @@ class CardPool(Generator):
         card = self._cards.entry(name)
         if isinstance(card, Card):
             return self._size_of(card)
-        return card.size if card.weights is None else card.weights()
+        if card.weights is None:
+            return card.size
+        return card.weights()
 
     def _size_of(self, card: Card) -> int:
         from kcard.cards.models import weights
@@ -264,19 +270,22 @@ class CardPool(Generator):
         self, questions: Mapping[str, Sequence[str]], documents: int, sampling: Sampling
     ) -> Iterator[tuple[str, list[list[Passage]]]]:
         """Yield each card with the passages for its questions; those of its index, if it has one, come last."""
-        served_cards: dict[str, ServedCard | None] = {}
+        names, members = [], []
         for name in questions:
             with self._tolerating(name):
-                served_cards[name] = self._served_card(name)
-        members = [(card, questions[name]) for name, card in served_cards.items() if card is not None]
+                card = self._served_card(name)
+                if card is not None:
+                    names.append(name)
+                    members.append((card, questions[name]))
         if not members:
             return
         by_card = members[0][0].host.generate_each(members, documents, sampling)
-        for name, generated in zip(served_cards, by_card, strict=True):
+        for name, by_question in zip(names, by_card, strict=True):
             for part in self.generator(name).parts[1:]:
                 retrieved = part.generate(questions[name], documents, sampling)
-                generated = [[*own, *passages] for own, passages in zip(generated, retrieved, strict=True)]
-            yield name, generated
+                for passages, more in zip(by_question, retrieved, strict=True):
+                    passages += more
+            yield name, by_question
 
     def _served_card(self, name: str) -> "ServedCard | None":
         from kcard.cards.models.vllm_backend import ServedCard

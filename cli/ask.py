@@ -65,17 +65,24 @@ def show(answer: Answer, trace: bool = False, streamed: bool = False, llm: str =
             sources.append(line)
         else:
             warnings.append(line)
-    numbered = [f"\\[{number}] {line}" for number, line in enumerate(sources, start=1)]
-    if (nearest := nearest_quotation(answer)) is not None:
-        where = "".join(escape(f" ({step})") for step in nearest.steps)
-        numbered.append(f'nearest passage: "{_emphasized(nearest)}"{where}')
+    numbered = []
+    for count, line in enumerate(sources, start=1):
+        numbered.append(f"\\[{count}] {line}")
+    nearest = nearest_quotation(answer)
+    if nearest is not None:
+        line = f'nearest passage: "{_emphasized(nearest)}"'
+        for step in nearest.steps:
+            line += escape(f" ({step})")
+        numbered.append(line)
     for lines in (numbered, warnings):
         if lines and is_terminal:
             out.print()
         for line in lines:
-            print_words(line, HANGING)
+            print_words(line, SOURCE_INDENT)
     # The figures: a few, or with a trace all of them.
-    figures = " · ".join(filter(None, (llm, summary(answer) if trace else footer(answer))))
+    figures = summary(answer) if trace else footer(answer)
+    if llm:
+        figures = f"{llm} · {figures}"
     if is_terminal:
         out.print()
     print_words(f"[dim]{escape(figures)}[/dim]")
@@ -85,16 +92,17 @@ def show(answer: Answer, trace: bool = False, streamed: bool = False, llm: str =
             _print_passage(passage)
 
 
-HANGING = 4  # columns before the second line of a source
-SCORE_COLUMNS = 16  # before the text of a passage in a trace
+SOURCE_INDENT = 4  # columns before the second line of a source
+PASSAGE_INDENT = 16  # columns before the text of a passage in a trace
 
 
 def _print_passage(p: Passage) -> None:
     """Print a passage of a trace: whether and why it was kept or dropped, its text, scores and evidence."""
-    reason = f": {escape(p.reason)}" if p.reason else ""
-    print_words(
-        f"[{'green' if p.kept else 'dim'}]{'kept' if p.kept else 'dropped'}[/] {escape(p.card)}{reason}"
-    )
+    heading = "[green]kept[/]" if p.kept else "[dim]dropped[/]"
+    heading += f" {escape(p.card)}"
+    if p.reason:
+        heading += f": {escape(p.reason)}"
+    print_words(heading)
     lines = [("text", p.text)]
     if p.source is not None:
         lines.append(("found in", place(p.source) or "its index"))
@@ -102,16 +110,20 @@ def _print_passage(p: Passage) -> None:
         lines.append(("pruned to", p.pruned))
     lines.append(("scores", ", ".join(f"{name} {number(getattr(p, name))}" for name in SCORES)))
     if p.evidence is not None and (p.source is None or p.evidence.text != p.text):
-        at = place(p.evidence)
-        lines.append(("evidence", p.evidence.text + (f" ({at})" if at else "")))
+        evidence, at = p.evidence.text, place(p.evidence)
+        if at:
+            evidence += f" ({at})"
+        lines.append(("evidence", evidence))
     for name, text in lines:
-        print_words(f"  {name:<12}  {escape(text)}", SCORE_COLUMNS)
+        print_words(f"  {name:<12}  {escape(text)}", PASSAGE_INDENT)
 
 
 def _emphasized(quotation: Quotation) -> str:
     """Return the sentence with what matters in bold, as markup."""
     before, cited, after = map(escape, (quotation.before, quotation.cited, quotation.after))
-    return f"{before}[bold]{cited}[/bold]{after}" if cited else before
+    if not cited:
+        return before
+    return f"{before}[bold]{cited}[/bold]{after}"
 
 
 COLOURS = {"supported": "default", "contradicted": "red", "not in the cards": "yellow"}
@@ -120,17 +132,20 @@ COLOURS = {"supported": "default", "contradicted": "red", "not in the cards": "y
 def _citation_line(quotation: Quotation) -> tuple[str, bool]:
     """Trace a quotation to its card and line: `"Kuiper found Miranda." <- moons (retrieval) <- a.md:3`, as markup; what
     no passage supports, and what one contradicts, is a warning in a colour. Return also whether it has a source."""
-    quoted = f'"{_emphasized(quotation)}"' if quotation.sentence else ""
-    warning = escape(quotation.warning)
-    coloured = f"[bold {COLOURS[quotation.verdict]}]warning:[/] {warning}" if warning else ""
-    line = quotation.line_of(quoted, [*map(escape, quotation.steps)], coloured).removeprefix("<- ")
-    # A quotation from the card's own corpus is faithful to it in any case.
-    scores = [
-        f"{name} {number(value)}"
-        for name, value in quotation.scores
-        if quotation.is_generated or name == "factuality"
-    ]
-    return line + (escape(f" ({', '.join(scores)})") if scores else ""), bool(quotation.steps)
+    quoted = warning = ""
+    if quotation.sentence:
+        quoted = f'"{_emphasized(quotation)}"'
+    if quotation.warning:
+        warning = f"[bold {COLOURS[quotation.verdict]}]warning:[/] {escape(quotation.warning)}"
+    line = quotation.line_of(quoted, [*map(escape, quotation.steps)], warning).removeprefix("<- ")
+    scores = []
+    for name, value in quotation.scores:
+        # A quotation from the card's own corpus is faithful to it in any case.
+        if quotation.is_generated or name == "factuality":
+            scores.append(f"{name} {number(value)}")
+    if scores:
+        line += escape(f" ({', '.join(scores)})")
+    return line, bool(quotation.steps)
 
 
 @command_for(AskOptions, PresetOption, RayOptions)
@@ -201,7 +216,7 @@ def ask(
     json_: Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")] = False,
 ) -> None:
     """Ask a question; the gate decides whether cards help."""
-    question = " ".join(words) if words else None
+    question = " ".join(words or ()) or None
     if question == "-" or (question is None and input_ is None and not sys.stdin.isatty()):
         question = sys.stdin.read().strip() or None
     if question is None and input_ is None and sys.stdin.isatty() and sys.stdout.isatty() and not json_:
@@ -226,15 +241,21 @@ def ask(
         return
     if cluster is not None:
         raise UsageError("--ray needs --input and --output: a single question is answered on this machine")
-    if resume or batch:
-        raise UsageError(f"--{'resume' if resume else 'batch'} needs --input and --output")
+    if resume:
+        raise UsageError("--resume needs --input and --output")
+    if batch:
+        raise UsageError("--batch needs --input and --output")
     if question is None:
         return
     options = answering_from(corpus, options)
     # A single --choices lists all options; where it is repeated, each is one option.
-    listed = choices_of(choices[0] if choices and len(choices) == 1 else choices)
-    checked_question = checked(Question(question, listed))
-    streamed = (sys.stdout.isatty() if stream is None else stream) and not json_
+    listed: str | list[str] | None = choices
+    if choices and len(choices) == 1:
+        listed = choices[0]
+    checked_question = checked(Question(question, choices_of(listed)))
+    if stream is None:
+        stream = sys.stdout.isatty()
+    streamed = stream and not json_
     pipeline = _pipeline(options, show_note, is_shown=not json_)
     llm = llm_name(options)
     if streamed:
@@ -247,11 +268,13 @@ def ask(
         print_json(answer.to_json())
     else:
         show(answer, trace, streamed, llm)
-        if advice := _advice(options):
+        advice = _advice(options)
+        if advice:
             note(f"note: the reader quotes; {advice}")
     from kcard.question_log import log_answer
 
-    if problem := log_answer(answer, values["llm"], "ask"):
+    problem = log_answer(answer, values["llm"], "ask")
+    if problem:
         notice(problem)
 
 
@@ -287,7 +310,9 @@ def announce(llm: "LLM", options: AskOptions) -> None:
 def _llm_spec(options: AskOptions) -> str:
     """Return the LLM as it is named in options, such as local:qwen2.5-0.5b."""
     llm = settings().llm if options.llm is None else options.llm
-    return without_shortcut(llm)[0] if isinstance(llm, str) else type(llm).__name__
+    if isinstance(llm, str):
+        return without_shortcut(llm)[0]
+    return type(llm).__name__
 
 
 def llm_name(options: AskOptions) -> str:
@@ -296,7 +321,9 @@ def llm_name(options: AskOptions) -> str:
     backend, _, model = spec.partition(":")
     if spec == "embedded":
         return "embedded reader"
-    return Path(model).stem if backend == "gguf" else model or backend
+    if backend == "gguf":
+        return Path(model).stem
+    return model or backend
 
 
 def _advice(options: AskOptions) -> str:
@@ -376,8 +403,10 @@ def _ask_file(
             size = batch or pipeline.batch
             totals = answer_file(rows, target, pipeline.outcomes, on_event, earlier, size)
         answered = done + totals.answered
-    tokens = f", {totals.tokens_in} + {totals.tokens_out} tokens" if totals.tokens_in else ""
-    note(f"{answered} of {count} questions answered: {target} ({totals.calls} LLM calls{tokens})")
+    usage = f"{totals.calls} LLM calls"
+    if totals.tokens_in:
+        usage += f", {totals.tokens_in} + {totals.tokens_out} tokens"
+    note(f"{answered} of {count} questions answered: {target} ({usage})")
     if totals.failed:
         sys.exit(1)
 

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,6 +18,7 @@ from kcard.cli.output import (
     console,
     echo,
     interval,
+    mean_cell,
     note,
     print_json,
     progress,
@@ -27,10 +28,11 @@ from kcard.cli.output import (
 from kcard.cli.publish import HubOption, require_remote_url
 from kcard.cluster import RayOptions
 from kcard.errors import UsageError
+from kcard.io import counted
 from kcard.options import declared
 
 if TYPE_CHECKING:
-    from kcard.evaluation.records import Audit, Distribution
+    from kcard.evaluation.records import Audit
 
 
 @command_for(audit_card, RayOptions, leave_out={"card"})
@@ -68,12 +70,11 @@ def audit(
     if unverified:
         # Options that --unverified does not take, where their value is not the default.
         defaults = declared(audit_card) | declared(RayOptions)
-        rejected = [
-            name
-            for name, value in values.items()
-            if name not in {"evidence", "limit"} and (value or None) != (defaults[name].default or None)
-        ]
-        if excess := [*(cards or []), *rejected]:
+        excess = list(cards or ())
+        for name, value in values.items():
+            if name not in {"evidence", "limit"} and (value or None) != (defaults[name].default or None):
+                excess.append(name)
+        if excess:
             raise UsageError(
                 f"--unverified takes --evidence, --limit, --memory and --minutes only, not {excess[0]}"
             )
@@ -102,7 +103,8 @@ def audit(
         )
     else:
         note(f"stored in the hub; `kcard browse {result.card.partition('@')[0]}` shows it")
-        if (reason := local.get(reference).quarantine) is not None:
+        reason = local.get(reference).quarantine
+        if reason is not None:
             note(f"{reference} is quarantined, so it is used only if named: {reason}")
     if json_:
         print_json(json.loads(result.to_json()))
@@ -122,12 +124,17 @@ def _audit_unverified(hub: str, values: dict[str, Any], memory: str, minutes: fl
             if as_json:
                 print_json(as_data(outcome))
                 continue
-            names = ("recall", "faithfulness", "factuality", "coverage")
-            scores = [(name, getattr(outcome, name)) for name in names]
-            figures = [f"{name} {score:.2f}" for name, score in scores if score is not None]
+            if outcome.error is not None:
+                echo(f"{outcome.reference}  {outcome.error}")
+                continue
+            cells = [outcome.reference]
+            for name in ("recall", "faithfulness", "factuality", "coverage"):
+                score = getattr(outcome, name)
+                if score is not None:
+                    cells.append(f"{name} {score:.2f}")
             if not outcome.independent:
-                figures.append("(the evidence is not independent: it repeats the card's corpus)")
-            echo("  ".join([outcome.reference, *(figures if outcome.error is None else [outcome.error])]))
+                cells.append("(the evidence is not independent: it repeats the card's corpus)")
+            echo("  ".join(cells))
     note(f"{done - failed} of {done} versions measured")
     if failed:
         sys.exit(1)
@@ -142,24 +149,32 @@ def _audit_several(
     from kcard.api.exam import audit_many
     from kcard.evaluation.records import Audit
 
-    interruptible = nullcontext() if values["output"] is None else resumable("audits", values["output"])
-    with interruptible, progress() as on_event:
+    with ExitStack() as stack:
+        if values["output"] is not None:
+            stack.enter_context(resumable("audits", values["output"]))
+        on_event = stack.enter_context(progress())
         rows = audit_many(cards, resume=resume, cluster=cluster, on_event=on_event, **values)
     summary = table("card", "queries", "faithfulness", "factuality", "covered", right={"queries"})
+    failed = 0
     for row in rows:
+        failed += "error" in row
         if as_json:
             print_json(row.get("audit") or {"card": row["card"], "error": row["error"]})
         elif "error" in row:
             note(f"{row['card']}: {row['error']}")
         else:
             result = Audit.from_json(json.dumps(row["audit"]))
-            means = (_mean_cell(scores) for scores in (result.faithfulness, result.factuality))
-            summary.add_row(escape(result.card), str(result.asked), *means, _coverage_cell(result))
+            summary.add_row(
+                escape(result.card),
+                str(result.asked),
+                mean_cell(result.faithfulness),
+                mean_cell(result.factuality),
+                _coverage_cell(result),
+            )
             if not result.independent:
                 note(f"{result.card}: {_dependence_warning(result)}")
     if summary.rows:
         console().print(summary)
-    failed = sum("error" in row for row in rows)
     note(f"{len(rows) - failed} of {len(rows)} cards audited")
     if failed:
         sys.exit(1)
@@ -175,9 +190,12 @@ def _print_audit(result: "Audit") -> None:
     for heading in ("queries", "faithfulness", "factuality", "not covered"):
         rows.add_column(heading, justify="right", no_wrap=True)
     not_covered = cell(result.factuality and result.factuality.unknown)
-    distributions = (result.faithfulness, result.factuality)
-    rows.add_row("all", str(result.asked), *map(_mean_cell, distributions), not_covered)
-    rows.add_row("", "", *(draw_histogram(d.scores, 20) if d else "" for d in distributions), "")
+    means, histograms = [], []
+    for distribution in (result.faithfulness, result.factuality):
+        means.append(mean_cell(distribution))
+        histograms.append(draw_histogram(distribution.scores, 20) if distribution else "")
+    rows.add_row("all", str(result.asked), *means, not_covered)
+    rows.add_row("", "", *histograms, "")
     for domain in result.domains:
         not_covered = "-" if result.factuality is None else str(domain.unknown)
         cells = (interval(domain.faithfulness), interval(domain.factuality), not_covered)
@@ -186,7 +204,9 @@ def _print_audit(result: "Audit") -> None:
     out.print(rows)
 
     # The queries, the evidence and the checker, in a sentence or two.
-    digest = f", sha256 {result.checker_sha256[:12]}" if result.checker_sha256 else ""
+    checker = result.checker
+    if result.checker_sha256:
+        checker += f", sha256 {result.checker_sha256[:12]}"
     evidence = "no independent evidence was given, so factuality was not measured"
     if result.evidence is not None and result.evidence_sha256 is not None:
         evidence = f"factuality against {result.evidence}, sha256 {result.evidence_sha256[:12]}"
@@ -195,23 +215,26 @@ def _print_audit(result: "Audit") -> None:
         evidence += f", which covers {covered} of the card's documents: factuality is over these {n}"
     if not result.independent:
         evidence += f"; {_dependence_warning(result)}"
-    empty = f", {result.empty} of them empty" if result.empty else ""
-    plural = "" if result.documents == 1 else "s"
-    remark = (
-        f"{result.documents} document{plural} per query{empty}; queries: {result.queries}, sha256 "
-        f"{result.queries_sha256[:12]}; {evidence}; checked by {result.checker}{digest}; seed {result.seed}"
-        + "".join(f". {note}" for note in result.evidence_notes)
-    )
-    out.print(remark, markup=False, style="dim")
+    documents = f"{counted(result.documents, 'document')} per query"
+    if result.empty:
+        documents += f", {result.empty} of them empty"
+    queries = f"queries: {result.queries}, sha256 {result.queries_sha256[:12]}"
+    remark = f"{documents}; {queries}; {evidence}; checked by {checker}; seed {result.seed}"
+    out.print(". ".join([remark, *result.evidence_notes]), markup=False, style="dim")
 
     if result.worst:
         out.print(f"\nworst documents, by {result.ranked_by}")
-    for d in result.worst:
-        score = d.factuality if result.ranked_by == "factuality" else d.faithfulness
-        lines = [f"  {cell(score, '.2f')}  {d.text}", f"        asked: {d.query}"]
-        if d.evidence is not None:
-            place = f" ({d.evidence.file}, line {d.evidence.line})" if d.evidence.file else ""
-            lines.append(f"        evidence: {d.window or d.evidence.text}{place}")
+    for document in result.worst:
+        score = document.faithfulness
+        if result.ranked_by == "factuality":
+            score = document.factuality
+        lines = [f"  {cell(score, '.2f')}  {document.text}", f"        asked: {document.query}"]
+        source = document.evidence
+        if source is not None:
+            line = f"        evidence: {document.window or source.text}"
+            if source.file:
+                line += f" ({source.file}, line {source.line})"
+            lines.append(line)
         out.print("\n".join(lines), markup=False, soft_wrap=True)
 
 
@@ -224,10 +247,6 @@ def _dependence_warning(result: "Audit") -> str:
         f"the evidence is not independent: {result.evidence_overlap:.0%} of it is in the card's corpus too, so this "
         "factuality is neither ranked nor used for quarantine"
     )
-
-
-def _mean_cell(scores: "Distribution | None") -> str:
-    return interval(scores.mean if scores else None)
 
 
 def register(app: typer.Typer) -> None:

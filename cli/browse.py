@@ -26,7 +26,7 @@ UNKNOWN = "-"
 MIN_DESCRIPTION_WIDTH, MAX_DESCRIPTION_WIDTH = 30, 60  # columns of a terminal
 MAX_DESCRIPTION_CHARACTERS = 160
 MAX_COMMANDS = 5
-WIDE = 120  # columns of a terminal that shows all of an audit
+MIN_WIDTH_OF_AUDITS = 120  # columns of a terminal that shows all of an audit
 
 # Attributes of a report and of an audit as --json has them.
 FACTS = ("reference", "name", "description", "domain", "base", "kind", "size")
@@ -59,10 +59,8 @@ def browse(
 def _browse_row(report: "CardReport") -> dict[str, Any]:
     """Return a card as a row of --json: its figures, where they come from, and the history of its audits."""
     row: dict[str, Any] = {name: getattr(report, name) for name in (*FACTS, *SCORES)}
-    row["faithfulness_scores"], row["factuality_scores"] = (
-        report.faithfulness_scores,
-        report.factuality_scores,
-    )
+    row["faithfulness_scores"] = report.faithfulness_scores
+    row["factuality_scores"] = report.factuality_scores
     row["recall_from"] = report.recall_origin
     row["faithfulness_from"] = report.faithful and report.faithful.origin
     row["factuality_from"] = report.factual and report.factual.origin
@@ -108,7 +106,8 @@ def _print_table(reports: "list[CardReport]", sort: str, *, is_filtered: bool) -
         from kcard.hub.registry import Hub
         from kcard.hub.selection import EMPTY_HUB
 
-        note("no card matches" if is_filtered and len(Hub()) else EMPTY_HUB)
+        has_cards = len(Hub()) > 0
+        note("no card matches" if is_filtered and has_cards else EMPTY_HUB)
         return
     from rich.padding import Padding
     from rich.text import Text
@@ -120,12 +119,14 @@ def _print_table(reports: "list[CardReport]", sort: str, *, is_filtered: bool) -
     name_width = max(len(report.reference) for report in reports)
     room = out.width - name_width - 2 - MIN_DESCRIPTION_WIDTH
     for name in sorted(COLUMNS, key=lambda name: name != sort):
-        shown = [row[name] for row in cells if row[name].plain != UNKNOWN]
-        width = max([len(name), *(text.cell_len for text in shown)]) + 2
-        if shown and width <= room:
+        has_values, width = False, len(name)
+        for row in cells:
+            if row[name].plain != UNKNOWN:
+                has_values, width = True, max(width, row[name].cell_len)
+        if has_values and width + 2 <= room:
             columns.append(name)
-            room -= width
-        elif shown and name in FIGURES:
+            room -= width + 2
+        elif has_values and name in FIGURES:
             break
     # A name that leaves no room for its description has a line of its own.
     is_stacked = room < 0
@@ -187,8 +188,10 @@ def format_estimate(
     if estimate is None:
         return Text(UNKNOWN)
     colour = COLOURS["none" if sign or not independent else estimate.tone]
-    value = (format_score(estimate.value, sign), colour)
-    return Text.assemble(value, f" ({estimate.sample})", (" declared" if declared else "", "dim"))
+    text = Text.assemble((format_score(estimate.value, sign), colour), f" ({estimate.sample})")
+    if declared:
+        text.append(" declared", "dim")
+    return text
 
 
 def _description_lines(
@@ -226,8 +229,10 @@ def factuality_remarks(report: "CardReport") -> Iterator[str]:
     if standing.coverage is not None and standing.coverage < 1:
         yield f"{1 - standing.coverage:.0%} not covered by the evidence"
     if not standing.independent:
-        share = "" if standing.overlap is None else f" by {standing.overlap:.0%}"
-        yield f"not ranked: its evidence repeats its own corpus{share}"
+        remark = "not ranked: its evidence repeats its own corpus"
+        if standing.overlap is not None:
+            remark += f" by {standing.overlap:.0%}"
+        yield remark
 
 
 def _measuring_command(report: "CardReport") -> str:
@@ -238,11 +243,14 @@ def describe_figures(report: "CardReport") -> Iterator[str]:
     """Yield a line for each figure of a card, with its sample and its source; without any, how to measure them."""
     standing = report.standing
     if standing is not None and standing.estimate is not None:
-        against = f" against {standing.against}" if standing.against else ""
-        if against and report.verified is not None and report.verified.evidence_sha256 and not report.waits:
-            against += f" (sha256 {report.verified.evidence_sha256[:12]})"
-        yield f"factuality {standing.estimate}, {standing.origin}{against}"
-        yield from (f"  {remark}" for remark in factuality_remarks(report))
+        line = f"factuality {standing.estimate}, {standing.origin}"
+        if standing.against:
+            line += f" against {standing.against}"
+            if report.verified is not None and report.verified.evidence_sha256 and not report.waits:
+                line += f" (sha256 {report.verified.evidence_sha256[:12]})"
+        yield line
+        for remark in factuality_remarks(report):
+            yield f"  {remark}"
     else:
         yield f"factuality not measured: {_measuring_command(report)}"
     if report.faithful is not None and report.faithful.estimate is not None:
@@ -315,7 +323,9 @@ def _print_detail(r: "CardReport") -> None:
         if passages:
             out.print(f"\n{what} passages of the card's own exam")
         for passage in passages:
-            score = passage.faithfulness if passage.factuality is None else passage.factuality
+            score = passage.factuality
+            if score is None:
+                score = passage.faithfulness
             out.print(_scored(score, passage.text, passage.question), soft_wrap=True)
 
 
@@ -328,41 +338,50 @@ def _print_audits(r: "CardReport") -> None:
     if not r.audits:
         return
     out = console()
-    wide = out.width >= WIDE
+    is_wide = out.width >= MIN_WIDTH_OF_AUDITS
+    headings: tuple[str, ...] = ("evidence",)
+    if is_wide:
+        headings = ("covered", "evidence", "queries", "checker")
     rows = table("audits", "version", "faithfulness", "factuality", no_wrap=True)
-    for heading in ("covered", "evidence", "queries", "checker") if wide else ("evidence",):
+    for heading in headings:
         rows.add_column(heading, overflow="fold")
     for past in r.audits:
-        a = past.audit
-        estimates = [
-            estimate_of(scores.mean, len(scores.scores)) if scores else None
-            for scores in (a.faithfulness, a.factuality)
-        ]
-        covered = "-" if a.coverage is None else f"{a.coverage.mean:.0%}"
-        evidence = f"{a.evidence or '-'}{'' if a.independent else ' (not independent)'}"
-        cells = (covered, evidence, a.queries, a.checker) if wide else (evidence,)
-        taken = f"{past.taken:%Y-%m-%d %H:%M}" if wide else f"{past.taken:%Y-%m-%d}"
-        rows.add_row(taken, f"v{past.version}", *map(format_estimate, estimates), *map(escape, cells))
+        audit = past.audit
+        estimates: list[ScoreEstimate | None] = []
+        for scores in (audit.faithfulness, audit.factuality):
+            estimates.append(None if scores is None else estimate_of(scores.mean, len(scores.scores)))
+        taken, cells = f"{past.taken:%Y-%m-%d}", {"evidence": audit.evidence or "-"}
+        if not audit.independent:
+            cells["evidence"] += " (not independent)"
+        if is_wide:
+            taken = f"{past.taken:%Y-%m-%d %H:%M}"
+            cells |= {"queries": audit.queries, "checker": audit.checker}
+            cells["covered"] = cell(audit.coverage and audit.coverage.mean, ".0%")
+        values = [escape(cells[heading]) for heading in headings]
+        rows.add_row(taken, f"v{past.version}", *map(format_estimate, estimates), *values)
     out.print()
     out.print(rows)
     if r.audit is None or not r.audit.audit.worst:
         return
-    out.print(f"\nworst documents of the latest audit, by {r.audit.audit.ranked_by}")
-    for d in r.audit.audit.worst:
-        score = d.factuality if r.audit.audit.ranked_by == "factuality" else d.faithfulness
-        out.print(_scored(score, d.text, d.query), soft_wrap=True)
+    latest = r.audit.audit
+    out.print(f"\nworst documents of the latest audit, by {latest.ranked_by}")
+    for document in latest.worst:
+        score = document.faithfulness
+        if latest.ranked_by == "factuality":
+            score = document.factuality
+        out.print(_scored(score, document.text, document.query), soft_wrap=True)
 
 
 def _scored(score: float | None, text: str, question: str) -> "Text":
     """Return a passage with its score, in the colour of the score, and the question."""
     from rich.text import Text
 
-    shown = Text("  -") if score is None else Text("  ").append(*_coloured(score))
+    shown = Text("  ")
+    if score is None:
+        shown.append("-")
+    else:
+        shown.append(format_score(score), COLOURS[ScoreEstimate(score).tone])
     return shown.append(f"  {text}\n        asked: {question}")
-
-
-def _coloured(score: float) -> tuple[str, str]:
-    return format_score(score), COLOURS[ScoreEstimate(score).tone]
 
 
 def register(app: typer.Typer) -> None:

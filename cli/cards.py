@@ -1,20 +1,20 @@
 """Commands on cards and pools: list, search, show, pull, remove, verify, alias."""
 
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kcard.cli.options import complete_published
-from kcard.cli.output import Json, as_data, console, echo, note, print_json, table
+from kcard.cli.output import Json, as_data, cell, console, echo, note, print_json, table
 from kcard.cli.publish import LOCAL, HubOption, open_local_hub, remote_url
 from kcard.errors import UnknownCard, UsageError
 from kcard.io import shown_size
 
 if TYPE_CHECKING:
     from kcard.hub.db.models import StoredPool, Version
+    from kcard.manifest import Manifest
 
 Reference = Annotated[
     str,
@@ -58,9 +58,9 @@ def _list(text: str | None, domain: str | None, base: str | None, hub: str | Non
 
         if domain is not None or base is not None:  # tags there
             raise UsageError("--domain and --base work on the local hub only: search a remote hub by text")
-        cards = [(card, card.modified and card.modified.isoformat()) for card in listed(hub, text)]
+        cards = listed(hub, text)
         if as_json:
-            print_json([{**asdict(card), "modified": modified} for card, modified in cards])
+            print_json([as_data(card) for card in cards])
             return
         if not cards:
             note("no card matches")
@@ -68,12 +68,12 @@ def _list(text: str | None, domain: str | None, base: str | None, hub: str | Non
         from rich.markup import escape
 
         rows = table("card", "changed", "downloads", "likes", "tags", right={"downloads", "likes"})
-        for card, modified in cards:
-            name = card.repository + (" (private)" if card.private else "")
-            changed = (modified or "-")[:10]
-            rows.add_row(
-                *map(escape, (name, changed, str(card.downloads), str(card.likes), ", ".join(card.tags)))
-            )
+        for card in cards:
+            name = card.repository
+            if card.private:
+                name += " (private)"
+            changed, tags = cell(card.modified, "%Y-%m-%d"), ", ".join(card.tags)
+            rows.add_row(escape(name), changed, str(card.downloads), str(card.likes), escape(tags))
         console().print(rows)
         return
 
@@ -81,30 +81,32 @@ def _list(text: str | None, domain: str | None, base: str | None, hub: str | Non
     hub_here = open_local_hub()
     versions = hub_here.list(text=text, domain=domain, base=base)
     if as_json:
-        print_json([version_row(v) | _quarantine_mark(v) for v in versions])
+        print_json([version_row(version) | _quarantine_mark(version) for version in versions])
         return
     if not versions:
         from kcard.hub.selection import EMPTY_HUB
 
-        note("no card matches" if len(hub_here) else EMPTY_HUB)
+        note("no card matches" if len(hub_here) > 0 else EMPTY_HUB)
         return
     from rich.markup import escape
 
     rows = table("card", "domain", "kind", "base", "size", "description", right={"size"})
     rows.columns[0].no_wrap = True  # a name is never broken
-    for v in versions:
-        m = v.manifest
-        mark = " (quarantined)" if v.quarantine else ""
-        cells = (
-            v.reference + mark,
-            m.domain,
-            m.kind,
-            m.base.name or ("from scratch" if m.has_model else "-"),
-            shown_size(v.size),
-            m.description,
-        )
+    for version in versions:
+        manifest = version.manifest
+        name = version.reference
+        if version.quarantine:
+            name += " (quarantined)"
+        size, base_name = shown_size(version.size), _base_name(manifest)
+        cells = (name, manifest.domain, manifest.kind, base_name, size, manifest.description)
         rows.add_row(*map(escape, cells))
     console().print(rows)
+
+
+def _base_name(manifest: "Manifest") -> str:
+    if manifest.base.name:
+        return manifest.base.name
+    return "from scratch" if manifest.has_model else "-"
 
 
 def show(card: Reference, json_: Json = False) -> None:
@@ -114,10 +116,10 @@ def show(card: Reference, json_: Json = False) -> None:
     if json_:
         import json
 
-        manifest = json.loads(version.manifest.to_json())
-        versions = [version_row(v) for v in hub.versions(version.name)]
-        mark = _quarantine_mark(version)
-        print_json({**version_row(version), **mark, "manifest": manifest, "versions": versions})
+        row = version_row(version) | _quarantine_mark(version)
+        row["manifest"] = json.loads(version.manifest.to_json())
+        row["versions"] = [version_row(each) for each in hub.versions(version.name)]
+        print_json(row)
         return
     from rich.markup import escape
 
@@ -127,11 +129,17 @@ def show(card: Reference, json_: Json = False) -> None:
     if m.asks_elsewhere:
         corpus = f"none: questions are sent to {m.training.method}"
     # What proves, when the card is loaded, that it still acts as it did when it was made.
-    proof = "fingerprint" if "canaries.json" in m.files else "not proven"
     if not m.has_model:
         proof = "-"
     elif m.kind == "reference":
         proof = "pinned sha256, not proven"
+    elif "canaries.json" in m.files:
+        proof = "fingerprint"
+    else:
+        proof = "not proven"
+    quarantine = "-"
+    if version.quarantine is not None:
+        quarantine = f"used only if named: {version.quarantine}"
     from kcard.cli.browse import describe_figures
     from kcard.evaluation.browse import make_reports
 
@@ -141,7 +149,7 @@ def show(card: Reference, json_: Json = False) -> None:
         "aliases": ", ".join(version.aliases) or "-",
         "domain": m.domain,
         "kind": f"{m.kind}, method {m.method}" if m.method else m.kind,
-        "base": m.base.name or ("from scratch" if m.has_model else "-"),
+        "base": _base_name(m),
         "prompt": m.prompt.style if m.has_model else "-",
         "corpus": corpus,
         "trained": f"{m.training.objective}, {m.training.passages} passages, {m.training.seconds:.0f} s",
@@ -150,7 +158,7 @@ def show(card: Reference, json_: Json = False) -> None:
         "proof": proof,
         "figures": "\n             ".join(describe_figures(report)),
         "unexamined": "it has weights, but no plausible exam" if version.unexamined else "-",
-        "quarantine": "-" if version.quarantine is None else f"used only if named: {version.quarantine}",
+        "quarantine": quarantine,
         "size": shown_size(version.size),
         "versions": ", ".join(f"v{v.number}" for v in hub.versions(version.name)),
     }
@@ -213,7 +221,9 @@ def remove(
     """
     hub = open_local_hub()
     version = hub.get(card)
-    what = f"{version.name} with all its versions" if "@" not in card else version.reference
+    what = version.reference
+    if "@" not in card:
+        what = f"{version.name} with all its versions"
     if not yes and not sys.stdin.isatty():
         raise UsageError(f"no terminal to confirm the removal of {what} on: give --yes")
     if not yes:
@@ -230,12 +240,11 @@ def verify(
 ) -> None:
     """Verify every sha256; exit code 1 if a file is damaged."""
     problems = open_local_hub().verify(card)
-    rows = [{"card": p.card, "version": p.version, "path": p.path, "what": p.what} for p in problems]
     if json_:
-        print_json(rows)
+        print_json([as_data(problem, "card", "version", "path", "what") for problem in problems])
     else:
-        for row in rows:
-            echo(f"{row['card']}@v{row['version']} {row['path']}: {row['what']}")
+        for problem in problems:
+            echo(f"{problem.card}@v{problem.version} {problem.path}: {problem.what}")
     if problems:
         raise typer.Exit(1)
     note("every file is intact")
@@ -271,10 +280,8 @@ def version_row(version: "Version") -> dict[str, Any]:
 # kcard pool: named sets of cards, for `kcard ask --cards pool:NAME`.
 
 Name = Annotated[str, typer.Argument(help="The pool's name.")]
-Cards = Annotated[
-    list[str],
-    typer.Argument(help="Cards: name (its newest version), name@alias or name@v2."),
-]
+CARDS_HELP = "Cards: name (its newest version), name@alias or name@v2."
+Cards = Annotated[list[str], typer.Argument(help=CARDS_HELP)]
 
 pools = typer.Typer(no_args_is_help=True, help="Named sets of cards.", rich_markup_mode=None)
 
@@ -282,10 +289,7 @@ pools = typer.Typer(no_args_is_help=True, help="Named sets of cards.", rich_mark
 @pools.command()
 def create(
     name: Name,
-    cards: Annotated[
-        list[str] | None,
-        typer.Argument(help="Cards: name (its newest version), name@alias or name@v2."),
-    ] = None,
+    cards: Annotated[list[str] | None, typer.Argument(help=CARDS_HELP)] = None,
 ) -> None:
     """Create a pool; use it with `kcard ask --cards pool:NAME`."""
     _print_pool(open_local_hub().pools.create(name, cards or ()))
@@ -350,12 +354,15 @@ def show_pool(
                 row["writer"] = engines.describe(card, models)
     if json_:
         print_json({"name": name, "cards": rows})
-    for row in () if json_ else rows:
-        mark = " (quarantined)" if "quarantined" in row else ""
-        writer = f"  [{row['writer']}]" if "writer" in row else ""
-        echo(
-            f"{row['card']}  {row['version'] or 'missing'}{mark}  {row['description'] or ''}{writer}".rstrip()
-        )
+    else:
+        for row in rows:
+            line = f"{row['card']}  {row['version'] or 'missing'}"
+            if "quarantined" in row:
+                line += " (quarantined)"
+            line += f"  {row['description'] or ''}"
+            if "writer" in row:
+                line += f"  [{row['writer']}]"
+            echo(line.rstrip())
     if any(row["version"] is None for row in rows):
         raise typer.Exit(1)
 

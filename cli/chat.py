@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from kcard.cli.ask import announce, print_stream, show
+from kcard.cli.ask import announce, answering_from, print_stream, show
 from kcard.cli.options import LongCommand, command_for
 from kcard.cli.output import (
     aside,
@@ -19,7 +19,6 @@ from kcard.cli.output import (
     note,
     note_interruption,
     notice,
-    progress,
     show_note,
     waiting,
 )
@@ -28,7 +27,7 @@ from kcard.conversation import unexplained_pronoun
 from kcard.display import headline, nearest_quotation, quotations, summary
 from kcard.errors import KcardError, UsageError, one_line, printable
 from kcard.integrators.options import AskOptions, Mode, PresetOption
-from kcard.io import write_text
+from kcard.io import counted, write_text
 from kcard.llms.local_models import READER, chosen_spec, pulled
 from kcard.question_log import log_answer
 from kcard.types import Answer, Question
@@ -37,8 +36,8 @@ if TYPE_CHECKING:
     from kcard.integrators.pipeline import Pipeline
 
 PROMPT = "? "
-HISTORY = 1000  # questions
-LEAVING = {"/quit", "/exit", "quit", "exit"}
+MAX_HISTORY_LINES = 1000
+QUIT_COMMANDS = {"/quit", "/exit", "quit", "exit"}
 MAX_NAMED_CARDS = 5  # at the start
 MAX_LISTED_CARDS = 50
 HELP = """\
@@ -92,14 +91,17 @@ class Conversation:
     @property
     def _llm_spec(self) -> str:
         """What stands for the LLM after --llm."""
-        return self.options.llm if isinstance(self.options.llm, str) else settings().llm
+        if isinstance(self.options.llm, str):
+            return self.options.llm
+        return settings().llm
 
     def answer(self, line: str) -> bool:
         """Answer a line; return whether the conversation goes on. An error is printed, and ends nothing."""
         line = line.strip()
-        if line in LEAVING:
+        if line in QUIT_COMMANDS:
             return False
-        line = "/help" if line == "help" else line
+        if line == "help":
+            line = "/help"
         try:
             if line.startswith("/"):
                 name, _, argument = line[1:].partition(" ")
@@ -125,7 +127,8 @@ class Conversation:
             aside(f"first word after {seconds:.2f} s")
         turn = ChatTurn(line, answer, self._llm_spec)
         self._turns.append(turn)
-        if problem := log_answer(answer, turn.llm, "chat", typed=line):
+        problem = log_answer(answer, turn.llm, "chat", typed=line)
+        if problem:
             self._explain("log", problem)
 
     def _standalone(self, line: str) -> Question:
@@ -136,7 +139,9 @@ class Conversation:
             question = self.pipeline.standalone(line, spoken)
         if question.text != line:
             aside(f"asked as: {question.text}")
-        elif pronoun := unexplained_pronoun(line):
+            return question
+        pronoun = unexplained_pronoun(line)
+        if pronoun is not None:
             why = "each question is answered by itself"
             if spoken and not self.pipeline.llm.can_rewrite:
                 why = "the embedded reader can't read a conversation (an LLM can: /model)"
@@ -157,19 +162,26 @@ class Conversation:
             self._change(replace(self.options, llm=chosen_spec(name)), keep=False)
         echo(self.pipeline.llm.announcement or f"LLM: {self._llm_spec}")
         if not name:
-            others = ", ".join([READER, *(model.name for model in pulled())])
-            echo(f"on this computer: {others} (/model NAME)")
+            names = [READER]
+            for model in pulled():
+                names.append(model.name)
+            echo(f"on this computer: {', '.join(names)} (/model NAME)")
 
     def _begin(self, _: str) -> None:
         self._turns, self._explained = [], self._explained & {"log"}
         echo("a new conversation")
 
     def _choose_cards(self, names: str) -> None:
-        if names:
-            self._change(replace(self.options, cards=None if names == "all" else names.replace(" ", ",")))
+        if names == "all":
+            self._change(replace(self.options, cards=None))
+        elif names:
+            self._change(replace(self.options, cards=names.replace(" ", ",")))
         cards = self.pipeline.cards
         for card in cards[:MAX_LISTED_CARDS]:
-            echo(card.name if card.description == card.name else f"{card.name}  {card.description}")
+            if card.description == card.name:
+                echo(card.name)
+            else:
+                echo(f"{card.name}  {card.description}")
         if len(cards) > MAX_LISTED_CARDS:
             echo(f"and {len(cards) - MAX_LISTED_CARDS} more: `kcard cards list` shows all")
         if not cards:
@@ -214,15 +226,14 @@ class Conversation:
         except OSError as error:
             raise UsageError(f"{path} can't be written: {error.strerror or error}") from error
         self._saved.add(path)
-        count = len(self._turns)
-        echo(f"{count} answer{'' if count == 1 else 's'} in {path}")
+        echo(f"{counted(len(self._turns), 'answer')} in {path}")
 
 
 # A conversation as Markdown. What others wrote loads nothing in it: quotations are plain text, and an answer keeps its
 # form except for images and HTML.
 
-SIGNS = re.compile(r"([\\`*_{}\[\]<>#|!~])")
-LOADING = re.compile(r"<(?=[A-Za-z/!?])|!(?=\[)")
+MARKDOWN_CHARACTER = re.compile(r"([\\`*_{}\[\]<>#|!~])")
+HTML_OR_IMAGE = re.compile(r"<(?=[A-Za-z/!?])|!(?=\[)")
 
 
 def as_markdown(turns: Sequence[ChatTurn]) -> str:
@@ -233,12 +244,15 @@ def as_markdown(turns: Sequence[ChatTurn]) -> str:
         blocks.append(f"## {_plain(turn.typed)}")
         if answer.question != turn.typed:
             blocks.append(f"Asked as: {_plain(answer.question)}")
-        blocks.append(LOADING.sub(r"\\\g<0>", printable(headline(answer))))
-        sources = [quotation.line.removeprefix("<- ") for quotation in quotations(answer)]
+        blocks.append(HTML_OR_IMAGE.sub(r"\\\g<0>", printable(headline(answer))))
+        lines = []
+        for quotation in quotations(answer):
+            source = quotation.line.removeprefix("<- ")
+            if source:
+                lines.append(f"- {_plain(source)}")
         nearest = nearest_quotation(answer)
         if nearest is not None:
-            sources.append(f"nearest passage: {nearest.line}")
-        lines = [f"- {_plain(source)}" for source in sources if source]
+            lines.append(f"- {_plain(f'nearest passage: {nearest.line}')}")
         if lines:
             blocks.append("\n".join(lines))
         blocks.append(f"*{_plain(summary(answer))} · LLM: {_plain(turn.llm)}*")
@@ -247,7 +261,7 @@ def as_markdown(turns: Sequence[ChatTurn]) -> str:
 
 def _plain(text: str) -> str:
     """Return the text on one line, as Markdown that shows it unchanged."""
-    return SIGNS.sub(r"\\\1", printable(" ".join(text.split())))
+    return MARKDOWN_CHARACTER.sub(r"\\\1", printable(" ".join(text.split())))
 
 
 def talk(options: AskOptions) -> None:
@@ -277,8 +291,10 @@ def _overview(names: Sequence[str]) -> str:
     """Return which cards are used, in a line."""
     if not names:
         return "no cards are used"
-    more = f" and {len(names) - MAX_NAMED_CARDS} more (/cards)" if len(names) > MAX_NAMED_CARDS else ""
-    return f"{len(names)} card{'' if len(names) == 1 else 's'}: {', '.join(names[:MAX_NAMED_CARDS])}{more}"
+    line = f"{counted(len(names), 'card')}: {', '.join(names[:MAX_NAMED_CARDS])}"
+    if len(names) > MAX_NAMED_CARDS:
+        line += f" and {len(names) - MAX_NAMED_CARDS} more (/cards)"
+    return line
 
 
 @contextlib.contextmanager
@@ -292,7 +308,7 @@ def _history() -> Any:
     file = settings().home / "history"
     with contextlib.suppress(OSError):
         readline.read_history_file(file)
-    readline.set_history_length(HISTORY)
+    readline.set_history_length(MAX_HISTORY_LINES)
     try:
         yield
     finally:
@@ -314,11 +330,7 @@ def chat(
 ) -> None:
     """Ask question after question. /model, /cards and /mode change what answers. Each line of a pipe is one."""
     options = AskOptions(**values)
-    if corpus is not None:
-        from kcard.api.corpus_card import with_corpus
-
-        with progress(notice) as on_event:
-            options = with_corpus(options, corpus, on_event)
+    options = answering_from(corpus, options)
     if sys.stdin.isatty():
         talk(options)
         return

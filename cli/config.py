@@ -35,26 +35,27 @@ def show(
     """Show every setting. Precedence: flag, environment, project file, user file, default."""
     if ctx.invoked_subcommand is not None:
         return
-    listed = effective_settings(settings())
-    if changed:
-        defaults = {key: each.default for key, each in options().items()}
-        listed = [setting for setting in listed if _plain(setting.value) != _plain(defaults[setting.key])]
-        if not listed and not json_:
-            note("every setting has its default")
+    declared = options()
+    listed = []
+    for setting in effective_settings(settings()):
+        if not changed or _plain(setting.value) != _plain(declared[setting.key].default):
+            listed.append(setting)
     if json_:
         print_json([_row(setting) for setting in listed])
         return
+    if not listed:
+        note("every setting has its default")
     for setting in listed:
         line = f"{setting.key:<24} {_display(setting.value)}"
-        echo(f"{line:<56} {setting.origin}" if origin or changed else line)
+        if origin or changed:
+            line = f"{line:<56} {setting.origin}"
+        echo(line)
 
 
 @commands.command()
 def get(key: Key, json_: Json = False) -> None:
     """Print the value of one setting."""
-    key = key.replace("-", "_")
-    option(key)
-    setting = next(setting for setting in effective_settings(settings()) if setting.key == key)
+    setting = _effective(key.replace("-", "_"))
     if json_:
         print_json(_row(setting))
     else:
@@ -73,7 +74,10 @@ def set_(
     key = key.replace("-", "_")
     if project and key in USER_ONLY:
         raise UsageError(f"{key} can't be set in a project file: leave out --project")
-    store(key, value, (project_file(Path.cwd()) or Path.cwd() / PROJECT) if project else user_file())
+    path = user_file()
+    if project:
+        path = project_file(Path.cwd()) or Path.cwd() / PROJECT
+    store(key, value, path)
 
 
 def store(key: str, value: str, path: Path) -> None:
@@ -84,11 +88,18 @@ def store(key: str, value: str, path: Path) -> None:
     new = _plain(value_of(setting, option(key)))
     write_setting(path, key, new)
     note(f"{key} = {_display(new)} in {path}")
-    current = next(setting for setting in effective_settings(settings()) if setting.key == key)
+    current = _effective(key)
     if _plain(current.value) != new:
         notice(f"{current.origin} sets {_display(current.value)}, which takes precedence")
     if key in {"llm", "llm_url", "engine"}:
         getattr(settings(), key)  # raises where a project can't choose it
+
+
+def _effective(key: str) -> Setting:
+    """Return a setting with its effective value. Raises UsageError for an unknown key."""
+    option(key)
+    settings_by_key = {setting.key: setting for setting in effective_settings(settings())}
+    return settings_by_key[key]
 
 
 def _row(setting: Setting) -> dict[str, Any]:
@@ -99,13 +110,17 @@ def _plain(value: Any) -> Any:
     """Return a value as TOML and JSON store it: paths as texts."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
+    if isinstance(value, Path):
+        return str(value)
+    return value
 
 
 def _hidden(value: Any) -> Any:
     """Return a value as JSON stores it, without the passwords in URLs."""
     value = _plain(value)
-    return concealed(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return concealed(value)
+    return value
 
 
 def _display(value: Any) -> str:
@@ -114,4 +129,6 @@ def _display(value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return str(value)

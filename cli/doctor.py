@@ -40,29 +40,34 @@ def doctor(json_: Json = False) -> None:
         print_json({"ok": is_ok, "checks": [asdict(check) for check in checks]})
     else:
         echo(_verdict(checks))
-    for check in () if json_ else checks:
-        remedy = f" [dim]→ {escape(check.remedy)}[/dim]" if check.remedy else ""
-        out = f"{MARKS[check.status]:<24} {check.name:<13} {escape(check.found)}{remedy}"
-        console().print(out, soft_wrap=True)
+        for check in checks:
+            line = f"{MARKS[check.status]:<24} {check.name:<13} {escape(check.found)}"
+            if check.remedy:
+                line += f" [dim]→ {escape(check.remedy)}[/dim]"
+            console().print(line, soft_wrap=True)
     if not is_ok:
         raise typer.Exit(1)
 
 
 def _verdict(checks: "Sequence[Finding]") -> str:
     """Return in a line whether a question can be asked, and what is in the way if not."""
-    # The last check sums up the others.
-    errors = [check.name for check in checks if check.status == "error" and check.name != "ask"]
+    errors, warnings = [], []
+    for check in checks:
+        if check.status == "error" and check.name != "ask":  # which sums up the others
+            errors.append(check.name)
+        elif check.status == "warning":
+            warnings.append(check.name)
     if errors:
         things = "1 thing needs" if len(errors) == 1 else f"{len(errors)} things need"
         return f"{things} you before `kcard ask` can answer: {', '.join(errors)}"
-    warnings = [check.name for check in checks if check.status == "warning"]
-    remarks = f" (worth a look: {', '.join(warnings)})" if warnings else ""
-    return f"everything is ready{remarks}"
+    if warnings:
+        return f"everything is ready (worth a look: {', '.join(warnings)})"
+    return "everything is ready"
 
 
 # kcard selectors: the presets and every selector, with the model it needs and whether that is on this machine.
 
-COMMIT = 40  # characters; 12 tell commits apart
+COMMIT_CHARACTERS = 40  # of which 12 tell commits apart
 
 
 def selectors(json_: Json = False) -> None:
@@ -74,7 +79,9 @@ def selectors(json_: Json = False) -> None:
 
     entries, readiness = registered(), presets()
     if json_:
-        rows = [asdict(r.preset) | {"missing": list(r.missing), "ready": not r.missing} for r in readiness]
+        rows = []
+        for one in readiness:
+            rows.append(asdict(one.preset) | {"missing": list(one.missing), "ready": not one.missing})
         print_json({"presets": rows, "selectors": [asdict(entry) for entry in entries]})
         return
     from rich.table import Table
@@ -92,7 +99,9 @@ def selectors(json_: Json = False) -> None:
         table.add_column(column)
     here = {True: "[green]yes[/green]", False: "no", None: "-"}
     for e in entries:
-        revision = e.revision[:12] if len(e.revision) == COMMIT else e.revision
+        revision = e.revision
+        if len(revision) == COMMIT_CHARACTERS:
+            revision = revision[:12]
         row = (e.kind, e.name, e.model or "-", revision, e.licence, e.size, here[e.here], e.needs)
         table.add_row(*row)
     console().print(table)

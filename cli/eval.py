@@ -75,7 +75,6 @@ def evaluate(
     typed = typed_values(values, ctx)
     if resume is not None and rerun is not None:
         raise UsageError("--resume and --rerun do not go together")
-    has_run = resume is not None or rerun is not None
     run_numbers: list[int] = []
     try:
         with progress(notice) as show_progress:
@@ -86,8 +85,11 @@ def evaluate(
                 else:
                     show_progress(event)
 
-            if has_run and (excess := sorted(set(typed) - {"path"})):
-                name = "TASK" if excess[0] == "tasks" else "--" + excess[0].replace("_", "-")
+            excess = sorted(set(typed) - {"path"})
+            if excess and (resume is not None or rerun is not None):
+                name = "--" + excess[0].replace("_", "-")
+                if name == "--tasks":
+                    name = "TASK"
                 raise UsageError(f"{name} does not go with a run, which has its own options: leave it out")
             if resume is not None:
                 evaluation = api.resume(resume, on_event=on_event, cluster=cluster, **typed)
@@ -111,12 +113,14 @@ def evaluate(
             print_json(row.to_json(number))
     else:
         show(evaluation)
-    if errors := sum(row.errors for row in evaluation.rows):
+    errors = sum(row.errors for row in evaluation.rows)
+    if errors:
         again = f"kcard eval --resume {number}"
         note(f"{errors} questions failed and count as wrong; ask them again with `{again}`")
     note(f"run {number}")
-    if (analysis := typed.get("analysis")) and not json_:
-        print_analysis(number, analysis)
+    analysis = typed.get("analysis")
+    if analysis and not json_:
+        _print_analysis(make_report(number, analysis=analysis, limit=0).analyses[0], False)
 
 
 # kcard runs: the evaluations of this hub.
@@ -164,8 +168,8 @@ def list_runs(ctx: typer.Context, json_: Json = False) -> None:
         plan = run.plan
         settings = ", ".join(plan.settings)
         if len(settings) > MAX_SETTINGS_CHARACTERS:
-            ways = dict.fromkeys(SettingName.of(setting).base for setting in plan.settings)
-            settings = f"{len(plan.settings)} of {', '.join(ways)}"
+            names = [SettingName.of(setting).base for setting in plan.settings]
+            settings = f"{len(plan.settings)} of {', '.join(dict.fromkeys(names))}"
         tasks = ", ".join(task.name for task in plan.tasks)
         counts = map(str, (run.answered, run.failed, plan.planned))
         columns.add_row(str(run.number), run.started, tasks, settings, plan.llm, *counts)
@@ -238,7 +242,9 @@ def report(
         raise UsageError("--plot draws one analysis: add --analysis NAME; the page has the other plots")
     result = make_report(**values)
     if csv is not None:
-        lines = analysis_lines(result.analyses[0]) if analysis else table_lines(result)
+        lines = table_lines(result)
+        if analysis:
+            lines = analysis_lines(result.analyses[0])
         note(f"table written: {write_csv(lines, csv)}")
     if questions is not None:
         note(f"questions written: {write_questions(result.run.number, questions)}")
@@ -258,11 +264,6 @@ def report(
         _print_report(result)
 
 
-def print_analysis(run: int, name: str) -> None:
-    """Print an analysis of a run as a table."""
-    _print_analysis(make_report(run, analysis=name, limit=0).analyses[0], False)
-
-
 def _print_analysis(analysis: "Analysis", json_: bool) -> None:
     from kcard.evaluation.analyses.analysis import format_cell
     from kcard.evaluation.report.tables import analysis_lines
@@ -273,7 +274,10 @@ def _print_analysis(analysis: "Analysis", json_: bool) -> None:
         return
 
     note(analysis.text)
-    numbers = {name for i, name in enumerate(analysis.columns) if not isinstance(analysis.rows[0][i], str)}
+    numbers = []
+    for name, value in zip(analysis.columns, analysis.rows[0], strict=True):
+        if not isinstance(value, str):
+            numbers.append(name)
     rows = table(*analysis.columns, right=numbers)
     for row in analysis.rows:
         rows.add_row(*(escape(format_cell(cell)) for cell in row))
@@ -302,8 +306,8 @@ def _print_report(result: "Report") -> None:
         for row in summaries:
             pair = result.pair(task, row.setting, base)
             cells = [row.setting, str(row.n), f"{row.value:.3f}", f"[{row.low:.3f}, {row.high:.3f}]"]
-            cells += ["" if pair is None else f"{pair.difference.mean:+.3f}"]
-            cells += ["" if row.p_holm is None else probability(row.p_holm)]
+            cells.append("" if pair is None else f"{pair.difference.mean:+.3f}")
+            cells.append("" if row.p_holm is None else probability(row.p_holm))
             rows.append([*cells, amount(row.calls / row.n), amount(row.seconds / row.n)])
         echo(f"{task}: {headline(result, task)}")
         print_in_parts(headings, rows)

@@ -13,6 +13,7 @@ from kcard.cli.output import (
     Json,
     console,
     interval,
+    mean_cell,
     note,
     notice,
     print_json,
@@ -24,13 +25,13 @@ from kcard.cli.output import (
 from kcard.errors import UsageError
 
 if TYPE_CHECKING:
-    from kcard.evaluation.records import Distribution, Exam, ExamRun
+    from kcard.evaluation.records import Exam, ExamRun
 
 # Rows of the table of an exam that are left out where nothing is known.
 MODEL_ALONE, INDEX_ALONE = "  model alone", "  index alone"
 ANSWERED, ADMITTED = "found answered", "not in the corpus, and admitted"
 COVERED = "  covered by the evidence"
-OPTIONAL = {MODEL_ALONE, INDEX_ALONE, ANSWERED, ADMITTED, COVERED}
+OPTIONAL_ROWS = {MODEL_ALONE, INDEX_ALONE, ANSWERED, ADMITTED, COVERED}
 UNKNOWN = "-"
 
 
@@ -66,10 +67,11 @@ def exam(
         if run is not None:
             columns.add_column(escape(heading or run.asked), justify="right", overflow="fold")
             figures.append(_figures(run, result.base))
-    for label in figures[0] if figures else ():
-        cells = [column[label] for column in figures]
-        if label not in OPTIONAL or set(cells) != {UNKNOWN}:
-            columns.add_row(escape(label), *cells)
+    if figures:
+        for label in figures[0]:
+            cells = [column[label] for column in figures]
+            if label not in OPTIONAL_ROWS or set(cells) != {UNKNOWN}:
+                columns.add_row(escape(label), *cells)
     out = console()
     out.print(columns)
     for remark in explain_figures(result):
@@ -90,8 +92,8 @@ def _figures(run: "ExamRun", base: str) -> dict[str, str]:
         ANSWERED: interval(run.answered),
         ADMITTED: interval(run.admitted),
         f"lift over {base}": interval(run.lift, "+"),
-        "faithfulness": _mean_cell(run.faithfulness),
-        "factuality": _mean_cell(factuality),
+        "faithfulness": mean_cell(run.faithfulness),
+        "factuality": mean_cell(factuality),
         COVERED: covered,
     }
 
@@ -101,25 +103,36 @@ def as_data(exam: "Exam") -> Any:
     return json.loads(exam.to_json())
 
 
+MIN_SUMMARY_QUESTIONS = 10
+
+
+def has_enough_questions(exam: "Exam") -> bool:
+    """Return whether figures over the questions about the card's corpus mean something."""
+    return exam.own is not None and exam.own.questions >= MIN_SUMMARY_QUESTIONS
+
+
 def summary(exam: "Exam") -> str:
     """Summarize an exam in one sentence."""
     if exam.own is None or not exam.own.questions:
         return f"{exam.card}: no question could be generated from its corpus, so there is no exam result"
+    if not has_enough_questions(exam):
+        return (
+            f"{exam.card}: too few questions to tell what it recalls: its corpus yields {exam.own.questions}, and "
+            f"figures take {MIN_SUMMARY_QUESTIONS} or more"
+        )
     factuality = "not measured (no independent evidence)"
     if exam.factuality is not None:
         factuality = f"{exam.factuality.mean or 'unknown'} against {exam.evidence}"
     faithfulness = exam.faithfulness.mean if exam.faithfulness else None
     own = exam.own
-    abstention = f", {own.admitted} of {own.absent} unanswerable questions admitted" if own.admitted else ""
+    abstention = ""
+    if own.admitted:
+        abstention = f", {own.admitted} of {own.absent} unanswerable questions admitted"
     return (
         f"{exam.card}: recall {exam.recall} on {own.questions} questions ({own.asked}), lift "
         f"{exam.lift or 'unknown'} over {exam.base}{abstention}, faithfulness to its own corpus "
         f"{faithfulness or 'unknown'}, factuality {factuality}"
     )
-
-
-def _mean_cell(scores: "Distribution | None") -> str:
-    return interval(scores.mean if scores else None)
 
 
 # kcard check: does this evidence support that claim? One claim, or a file of them.
@@ -151,8 +164,10 @@ def check(
 
         with resumable("scores", output), progress(notice) as on_event:
             totals = check_file(input_, output, evidence or (), resume=resume, **values, on_event=on_event)
-        before = f", {totals.earlier} of them before" if totals.earlier else ""
-        note(f"{totals.claims} claims scored{before}: {output}")
+        count = f"{totals.claims} claims scored"
+        if totals.earlier:
+            count += f", {totals.earlier} of them before"
+        note(f"{count}: {output}")
         return
 
     # One claim.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kcard.api.gates import ENOUGH, keep
+from kcard.api.gates import MIN_RECORDS, keep
 from kcard.api.gates import analyse as analyse_records
 from kcard.api.gates import calibrate as compare_gates
 from kcard.api.gates import evaluate as evaluate_gate
@@ -46,7 +46,8 @@ def calibrate(
     json_: Json = False,
 ) -> None:
     """Compare all gates on your own records. If the best one pays off, `kcard ask` is configured to use it."""
-    result = compare_gates(**values, on_event=lambda event: note(event.message) if event.is_note else None)
+    with progress() as on_event:
+        result = compare_gates(**values, on_event=on_event)
     from kcard.evaluation.gates.calibration import calibration_data, write_page, write_plot
 
     if plot is not None:
@@ -59,24 +60,25 @@ def calibrate(
         echo(result.choice.text)
 
     # The config changes with enough records and, on a terminal, with the user's consent.
-    has_enough = yes or len(result.records) >= ENOUGH
+    has_enough = yes or len(result.records) >= MIN_RECORDS
     if not dry_run and not has_enough:
         note(
             f"{len(result.records)} records are too few to change the config, which stays as it is: collect at "
-            f"least {ENOUGH}, or use --yes"
+            f"least {MIN_RECORDS}, or use --yes"
         )
     may_change = not dry_run and has_enough
     if may_change and not yes and sys.stdin.isatty():
         may_change = typer.confirm(f"Have `kcard ask` use the gate {result.gate}?", default=True, err=True)
-    change = keep(result) if may_change else None
-    if change is not None:
-        note(f"ask.gate = {change[0]} in {change[1]}")
+    written = None
+    if may_change:
+        written, path = keep(result)
+        note(f"ask.gate = {written} in {path}")
     if json_:
         recommendation = {
             "gate": result.gate,
             "beats": result.choice.gate is not None,
             "text": result.choice.text,
-            "written": None if change is None else change[0],
+            "written": written,
         }
         print_json({**calibration_data(result.comparison), "recommendation": recommendation})
 
@@ -141,25 +143,29 @@ def analyse(
 
     # The table, then the single figures.
     columns = list(analysis.rows[0])
-    words = {key for key in columns if isinstance(analysis.rows[0][key], str)}
-    rows = table(*(key.replace("_", " ") for key in columns), right={*columns} - words)
+    rows = table()
+    for key in columns:
+        is_text = isinstance(analysis.rows[0][key], str)
+        rows.add_column(key.replace("_", " "), justify="left" if is_text else "right")
     for row in analysis.rows:
         rows.add_row(*(_cell(row[key]) for key in columns))
     print_whole(rows)
     for key, value in analysis.summary.items():
-        for name, figure in value.items() if isinstance(value, dict) else [("", value)]:
-            text = (
-                ", ".join(f"{part.replace('_', ' ')} {_cell(each)}" for part, each in figure.items())
-                if isinstance(figure, dict)
-                else _cell(figure)
-            )
-            echo(f"{' '.join(filter(None, [key, name])).replace('_', ' ')}: {text}")
+        figures = {key: value}
+        if isinstance(value, dict):
+            figures = {f"{key} {name}": figure for name, figure in value.items()}
+        for name, figure in figures.items():
+            echo(f"{name.replace('_', ' ')}: {_cell(figure)}")
 
 
 def _cell(value: Any) -> str:
     if value is None or value != value:  # not a number
         return "-"
-    return f"{round(value, 3) + 0.0:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name.replace('_', ' ')} {_cell(each)}" for name, each in value.items())
+    if isinstance(value, float):
+        return f"{round(value, 3) + 0.0:.3f}".rstrip("0").rstrip(".")
+    return str(value)
 
 
 gates = typer.Typer(
@@ -175,10 +181,8 @@ def _configure(ctx: typer.Context) -> None:
 
     if ctx.invoked_subcommand != "collect":
         return
-    of_ask = default_map(settings()).get("ask", {})
-    ctx.default_map = {
-        "collect": {key: value for key, value in of_ask.items() if key in AskOptions.__dataclass_fields__}
-    }
+    # Those of serve are those of ask that go with AskOptions.
+    ctx.default_map = {"collect": default_map(settings()).get("serve", {})}
 
 
 @gates.command("collect", cls=LongCommand)
@@ -265,32 +269,35 @@ def evaluate(values: dict[str, Any], json_: Json = False) -> None:
         return
 
     # The figures, the baselines and the settings, a line each; then the settings that differed between folds.
-    outcome = evaluation.outcome
-    guidance = outcome.beneficial_guidance
+    outcome, ranking = evaluation.outcome, evaluation.ranking
     how = "as it is" if evaluation.folds is None else f"{evaluation.folds} folds"
     echo(f"{evaluation.gate}, {outcome.n} records, {how}")
-    rows = {
+    guidance = calibration = "-"
+    if outcome.beneficial_guidance is not None:
+        guidance = f"{outcome.beneficial_guidance:.1%} of the questions where it matters decided correctly"
+    if ranking.ece is not None:
+        calibration = f"{ranking.ece:.3f} (ECE of P(right without))"
+    rows: dict[str, object] = {
         "accuracy": f"{outcome.accuracy:.3f}",
         "uses cards": f"{outcome.share:.1%} of the questions",
-        "guidance": "-"
-        if guidance is None
-        else f"{guidance:.1%} of the questions where it matters decided correctly",
+        "guidance": guidance,
         "over-asking": f"{outcome.over_asking:.1%} of the questions use cards that do not improve the answer",
         "under-asking": f"{outcome.under_asking:.1%} do not use cards that would",
-        **{f"at {share:.0%} calls": f"{v:.3f}" for share, v in evaluation.ranking.accuracy_at.items()},
-        "calibration": "-"
-        if evaluation.ranking.ece is None
-        else f"{evaluation.ranking.ece:.3f} (ECE of P(right without))",
+    }
+    for share, accuracy in ranking.accuracy_at.items():
+        rows[f"at {share:.0%} calls"] = f"{accuracy:.3f}"
+    rows |= {
+        "calibration": calibration,
         "never": f"{outcome.never:.3f}",
         "always": f"{outcome.always:.3f}",
         "random": f"{outcome.random_same_share:.3f} at the same share",
         "oracle": f"{outcome.oracle:.3f}",
-        **{key: str(value) for key, value in evaluation.settings.items()},
     }
+    rows |= evaluation.settings
+    for key, counts in (evaluation.tuned or {}).items():
+        rows[f"{key} in folds"] = ", ".join(f"{value} ({count})" for value, count in counts.items())
     for key, value in rows.items():
         echo(f"  {key:<14} {value}")
-    for key, counts in (evaluation.tuned or {}).items():
-        echo(f"  {key + ' in folds':<14} {', '.join(f'{v} ({n})' for v, n in counts.items())}")
 
 
 def register(app: typer.Typer) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from kcard.api.hub import pull_llm
 from kcard.cli.config import store
-from kcard.cli.output import Json, console, echo, note, print_facts, print_json, progress, table
+from kcard.cli.output import Json, as_data, console, echo, note, print_facts, print_json, progress, table
 from kcard.cli.publish import require_remote_url
 from kcard.config import settings, user_file
 from kcard.errors import UsageError
@@ -51,8 +51,9 @@ def register(app: typer.Typer) -> None:
 def list_(json_: Json = False) -> None:
     """List the LLMs that are here, servers on this computer's usual ports, and LLMs to be had."""
     here, servers, chosen = pulled(), find_servers(), settings().llm
-    names = {model.name for model in here}
-    to_be_had = {name: entry for name, entry in catalogue().items() if name not in names}
+    to_be_had = dict(catalogue())
+    for model in here:
+        to_be_had.pop(model.name, None)
     if json_:
         print_json(
             {
@@ -87,7 +88,9 @@ def _print_here(models: Sequence[PulledModel]) -> None:
         reads, writes = "-", "-"
         if model.speed is not None:
             reads, writes = f"{model.speed.reads:.0f}", f"{model.speed.writes:.0f}"
-        source = model.origin.source if model.origin else "unknown"
+        source = "unknown"
+        if model.origin is not None:
+            source = model.origin.source
         figures = _figures(catalogue().get(model.name))
         rows.add_row(*map(escape, (model.name, shown_size(model.size), reads, writes, *figures, source)))
     console().print(rows)
@@ -177,13 +180,16 @@ def show(name: Name, json_: Json = False) -> None:
     """Show a pulled LLM: its architecture, window, licence and origin."""
     model = find_pulled(name)
     file = read_gguf(model.path)
+    licence = file.licence
+    if not licence and name in catalogue():
+        licence = catalogue()[name].licence
     facts: dict[str, Any] = _row(model) | {
         "model": file.name,
         "architecture": file.architecture,
         "parameters": file.parameters,
         "window": file.window,
         "chat": file.has_chat_template,
-        "licence": file.licence or (catalogue()[name].licence if name in catalogue() else ""),
+        "licence": licence,
     }
     if json_:
         print_json(facts)
@@ -206,13 +212,9 @@ def rm(name: Name) -> None:
 
 
 def _row(model: PulledModel) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": model.name, "path": str(model.path), "size": model.size}
+    row |= {"source": None, "hub": None, "sha256": None, "speed": as_data(model.speed)}
     origin = model.origin
-    return {
-        "name": model.name,
-        "path": str(model.path),
-        "size": model.size,
-        "source": origin.source if origin else None,
-        "hub": (origin.hub or None) if origin else None,
-        "sha256": origin.sha256 if origin else None,
-        "speed": asdict(model.speed) if model.speed else None,
-    }
+    if origin is not None:
+        row |= {"source": origin.source, "hub": origin.hub or None, "sha256": origin.sha256}
+    return row

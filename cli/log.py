@@ -11,11 +11,12 @@ from kcard.cli.config import store
 from kcard.cli.output import Json, aside, console, echo, note, print_json, print_whole, table
 from kcard.config import settings, user_file
 from kcard.errors import UsageError
+from kcard.io import counted
 from kcard.question_log import LoggedAnswer, QuestionLog
 
-LISTED = 20  # questions
-BEGINNING = 100  # characters of a question and of an answer in a list that no terminal shortens
-BEFORE = 30  # characters of an answer before the word that was searched
+DEFAULT_LIMIT = 20  # questions
+MAX_CELL_CHARACTERS = 100  # of a question and of an answer in a list that no terminal shortens
+EXCERPT_LEAD_CHARACTERS = 30  # of an answer before the word that was searched
 
 Limit = Annotated[int, typer.Option(help="How many questions to list, the newest first.", min=1)]
 
@@ -27,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 
 @commands.callback()
-def list_(ctx: typer.Context, limit: Limit = LISTED, json_: Json = False) -> None:
+def list_(ctx: typer.Context, limit: Limit = DEFAULT_LIMIT, json_: Json = False) -> None:
     """List the questions that `ask` and `chat` answered. The log is a file in KCARD_HOME, for you alone."""
     if ctx.invoked_subcommand is not None:
         return
@@ -70,7 +71,7 @@ def show(
 @commands.command()
 def search(
     words: Annotated[list[str], typer.Argument(help="Words, or parts of words, that all occur.")],
-    limit: Limit = LISTED,
+    limit: Limit = DEFAULT_LIMIT,
     json_: Json = False,
 ) -> None:
     """Search questions and answers; the newest come first."""
@@ -89,7 +90,7 @@ def off() -> None:
     store("log", "false", user_file())
     count = len(QuestionLog())
     if count:
-        note(f"the log keeps {count} question{'' if count == 1 else 's'}: `kcard log clear` deletes them")
+        note(f"the log keeps {counted(count, 'question')}: `kcard log clear` deletes them")
 
 
 @commands.command()
@@ -126,7 +127,7 @@ def _print(answers: Sequence[LoggedAnswer], words: Sequence[str] = ()) -> None:
     for answer in answers:
         question, text = " ".join(answer.question.split()), _excerpt(answer.answer, words)
         if not is_terminal:
-            question, text = question[:BEGINNING], text[:BEGINNING]
+            question, text = question[:MAX_CELL_CHARACTERS], text[:MAX_CELL_CHARACTERS]
         # The model's own name in gguf:/models/x.gguf, hf:owner/x or local:x.
         name = (answer.llm.partition(":")[2] or answer.llm).rpartition("/")[2].removesuffix(".gguf")
         rows.add_row(*map(escape, (str(answer.number), _when(answer.time), question, text, name)))
@@ -139,12 +140,19 @@ def _print(answers: Sequence[LoggedAnswer], words: Sequence[str] = ()) -> None:
 def _excerpt(text: str, words: Sequence[str]) -> str:
     """Return the text on one line, from shortly before the first of the words that it contains."""
     line = " ".join(text.split())
-    places = [line.lower().find(word.lower()) for word in words]
-    start = min((place for place in places if place >= 0), default=0)
-    return line if start <= BEFORE else f"… {line[start - BEFORE :].partition(' ')[2]}"
+    starts = []
+    for word in words:
+        start = line.lower().find(word.lower())
+        if start >= 0:
+            starts.append(start)
+    begin = min(starts, default=0) - EXCERPT_LEAD_CHARACTERS
+    if begin <= 0:
+        return line
+    return f"… {line[begin:].partition(' ')[2]}"
 
 
 def _when(time: str) -> str:
     """Return the local time of today, else the day."""
     local = datetime.fromisoformat(time).astimezone()
-    return local.strftime("%H:%M" if local.date() == datetime.now().astimezone().date() else "%Y-%m-%d")
+    is_today = local.date() == datetime.now().astimezone().date()
+    return f"{local:%H:%M}" if is_today else f"{local:%Y-%m-%d}"

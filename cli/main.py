@@ -124,12 +124,15 @@ class _Commands(TyperGroup):
             formatter.write_dl(BEGIN, col_max=max(len(command) + 2 for command, _ in BEGIN))
         room = formatter.width - 6 - max(map(len, COMMANDS))
         for heading, names in GROUPS.items():
-            commands = [TyperCommand(name, help=COMMANDS[name][1]) for name in names]
+            rows = []
+            for name in names:
+                command = TyperCommand(name, help=COMMANDS[name][1])
+                rows.append((name, command.get_short_help_str(room)))
             with formatter.section(heading):
-                formatter.write_dl([(str(each.name), each.get_short_help_str(room)) for each in commands])
+                formatter.write_dl(rows)
         records = [param.get_help_record(ctx) for param in self.get_params(ctx)]
         with formatter.section("Options"):
-            formatter.write_dl([record for record in records if record is not None])
+            formatter.write_dl(list(filter(None, records)))
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -139,6 +142,13 @@ class _Commands(TyperGroup):
             raise
         except KeyboardInterrupt:
             sys.exit(_print_error("interrupted", INTERRUPTED))
+        except Exception as error:
+            # Of an unknown option: the names like it, of which the parser would sort the nearest anywhere.
+            similar = getattr(error, "possibilities", None)
+            if similar:
+                error.message = f"{error.message} (did you mean {' or '.join(similar)}?)"  # type: ignore[attr-defined]
+                error.possibilities = None  # type: ignore[attr-defined]
+            raise
 
 
 app = typer.Typer(
@@ -261,8 +271,10 @@ def exit_code() -> int | str | None:
         if missing is not None:
             return _print_error(missing)
         # An unforeseen error is a bug of ours: still one line, with its place in our code and the way to its traceback.
-        ours = [frame for frame in traceback.extract_tb(error.__traceback__) if "kcard" in frame.filename]
-        where = f" at {Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else ""
+        where = ""
+        for frame in traceback.extract_tb(error.__traceback__):
+            if "kcard" in frame.filename:
+                where = f" at {Path(frame.filename).name}:{frame.lineno}"
         return _print_error(
             f"a bug in kcard, {type(error).__name__}{where} ({str(error)[:200]}): please report it with the traceback "
             "that KCARD_DEBUG=1 shows"
@@ -272,8 +284,10 @@ def exit_code() -> int | str | None:
 
 def _print_error(message: str, code: int = 1) -> int:
     line = " ".join(message.split())
-    show = output.note_interruption if code == INTERRUPTED else output.note
     if len(line) > MAX_ERROR_CHARACTERS:
         line = line[:MAX_ERROR_CHARACTERS] + "…"
-    show(f"kcard: {line}")
+    if code == INTERRUPTED:
+        output.note_interruption(f"kcard: {line}")
+    else:
+        output.note(f"kcard: {line}")
     return code

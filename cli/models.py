@@ -45,6 +45,9 @@ def add(
     # One model.
     version = add_card(**values | {"description": values["description"] or ""})
     base = version.manifest.base
+    model = base.name
+    if base.revision:
+        model += f"@{base.revision}"
     if json_:
         print_json(
             {
@@ -57,10 +60,7 @@ def add(
             }
         )
     else:
-        echo(
-            f"{version.reference}  {version.manifest.kind}  {shown_size(version.size)}  "
-            + (f"{base.name}@{base.revision}" if base.revision else base.name)
-        )
+        echo(f"{version.reference}  {version.manifest.kind}  {shown_size(version.size)}  {model}")
 
 
 # kcard serve: an OpenAI-compatible endpoint, and the keys of its users.

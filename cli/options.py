@@ -28,27 +28,29 @@ from kcard.options import REQUIRED, DeclaredOption, declared
 
 def parse_key_values(texts: list[str] | None) -> dict[str, Any]:
     """Parse KEY=VALUE texts; values are JSON (numbers, true, false, null) or else texts."""
-    values = {}
+    values: dict[str, Any] = {}
     for text in texts or []:
         key, equals, value = text.partition("=")
         if not key or not equals:
             raise UsageError(f"--set {text}: expected KEY=VALUE, such as k=5")
+        key = key.strip().replace("-", "_")
         try:
-            values[key.strip().replace("-", "_")] = json.loads(value)
+            values[key] = json.loads(value)
         except ValueError:
-            values[key.strip().replace("-", "_")] = value
+            values[key] = value
     return values
 
 
 # Not in [ask], since they apply to every command that uses an LLM or cards.
 TOP_LEVEL = {"llm", "llm_url", "llm_threads", "engine"}
 # They make sense for a single run only.
-ONCE = {"help_all", "json", "input", "output", "resume", "update"}
+SINGLE_RUN = {"help_all", "json", "input", "output", "resume", "update"}
 # No file may set these, least of all one that came with a project.
-FLAGS = {"trust_remote_code", "hub", "repository", "ray", "ray_cpus"}
+COMMAND_LINE_ONLY = {"trust_remote_code", "hub", "repository", "ray", "ray_cpus"}
 ONE_CARD = {"corpus", "name", "description"}
-COMMAS = {"ask.cards"}
-WORDS: Mapping[str, tuple[str, ...]] = {"ask.evidence": ("own", "none"), "exam.evidence": ()}
+COMMA_SEPARATED = {"ask.cards"}
+# Words that stand beside paths.
+EVIDENCE_WORDS: Mapping[str, tuple[str, ...]] = {"ask.evidence": ("own", "none"), "exam.evidence": ()}
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,9 @@ class ConfigurableOption:
 
 def options(tables: Collection[str] = TABLES) -> dict[str, ConfigurableOption]:
     """Return the configurable options by key (llm, ask.n1): those of the top level and of these tables' commands."""
-    configurable = {key: ConfigurableOption(key, kind, default) for key, (kind, default) in TOP.items()}
+    configurable = {}
+    for key, (kind, default) in TOP.items():
+        configurable[key] = ConfigurableOption(key, kind, default)
     for name in TABLES:
         if name not in tables:
             continue
@@ -71,7 +75,7 @@ def options(tables: Collection[str] = TABLES) -> dict[str, ConfigurableOption]:
             key = parameter.name.rstrip("_")
             annotations = typing.get_args(parameter.annotation)
             is_option = any(isinstance(part, typer.models.OptionInfo) for part in annotations)
-            if is_option and key not in ONCE | TOP_LEVEL | FLAGS:
+            if is_option and key not in SINGLE_RUN | TOP_LEVEL | COMMAND_LINE_ONLY:
                 configurable[f"{name}.{key}"] = ConfigurableOption(
                     parameter.name, parameter.annotation, parameter.default
                 )
@@ -82,27 +86,33 @@ def option(key: str) -> ConfigurableOption:
     """Return the configurable option of a key. Raises UsageError, which suggests similar keys, for an unknown one."""
     configurable = options()
     if key not in configurable:
-        similar = difflib.get_close_matches(key, configurable) or [
-            k for k in configurable if k.endswith(f".{key}")
-        ]
-        hint = f"did you mean {' or '.join(similar)}?" if similar else "`kcard config` shows them all"
+        similar = difflib.get_close_matches(key, configurable)
+        if not similar:
+            similar = [name for name in configurable if name.endswith(f".{key}")]
+        hint = "`kcard config` shows them all"
+        if similar:
+            hint = f"did you mean {' or '.join(similar)}?"
         raise UsageError(f"unknown setting {key!r}: {hint}")
     return configurable[key]
 
 
 def value_of(setting: Setting, option: ConfigurableOption) -> Any:
     """Return a setting's value with the type of its option; in a file, comma-separated values may be a list."""
-    if setting.key in COMMAS and isinstance(setting.value, list):
+    if setting.key in COMMA_SEPARATED and isinstance(setting.value, list):
         setting = replace(setting, value=",".join(typed(setting, list[str])))
-    words: Sequence[str] | None = WORDS.get(setting.key)
+    words: Sequence[str] | None = EVIDENCE_WORDS.get(setting.key)
     if words is not None and setting.origin.kind != "project":
         # A list of paths may also name registered evidence, but not in a project's file: some of it sends queries to a
         # remote service, which a project can't choose.
         from kcard.selectors.evidence import names
 
-        items = setting.value.split(",") if isinstance(setting.value, str) else setting.value
-        texts = [x.strip() for x in items if isinstance(x, str)] if isinstance(items, list) else []
-        words = (*words, *(x for x in texts if x.partition(":")[0] in names()))
+        items = setting.value
+        if isinstance(items, str):
+            items = items.split(",")
+        if isinstance(items, list):
+            for item in items:
+                if isinstance(item, str) and item.strip().partition(":")[0] in names():
+                    words = (*words, item.strip())
     return typed(setting, option.kind, words)
 
 
@@ -135,8 +145,10 @@ def effective_settings(configured: Settings) -> list[Setting]:
     settings = []
     for key, option in options().items():
         setting = configured.found.get(key)
-        value = option.default if setting is None else value_of(setting, option)
-        settings.append(Setting(key, value) if setting is None else Setting(key, value, setting.origin))
+        if setting is None:
+            settings.append(Setting(key, option.default))
+        else:
+            settings.append(replace(setting, value=value_of(setting, option)))
     return settings
 
 
@@ -147,12 +159,13 @@ def _raise_unknown(setting: Setting, configurable: Mapping[str, ConfigurableOpti
         raise UsageError(
             f"{setting.origin}: set {name} itself, not {setting.key}: it applies to every command"
         )
-    if name in FLAGS:
+    if name in COMMAND_LINE_ONLY:
         flag = f"--{name.replace('_', '-')}"
         raise UsageError(f"{setting.origin}: {name} can't be set here: give {flag} each time")
     names = [key.partition(".")[2] for key in configurable if key.startswith(f"{table}.")]
-    similar = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {similar[0]!r}?" if similar else f"choose one of {', '.join(names)}"
+    hint = f"choose one of {', '.join(names)}"
+    for similar in difflib.get_close_matches(name, names, n=1):
+        hint = f"did you mean {similar!r}?"
     raise UsageError(f"{setting.origin}: unknown setting {name!r} in [{table}]: {hint}")
 
 
@@ -181,12 +194,14 @@ def complete_drafts(incomplete: str) -> list[str]:
     from kcard.manifest import MANIFEST
 
     try:
-        names = [path.parent.name for path in settings().drafts.glob(f"[!.]*/{MANIFEST}")]
+        manifests = list(settings().drafts.glob(f"[!.]*/{MANIFEST}"))
     except (KcardError, OSError):
-        names = []
-    return sorted(
-        {name for name in names if name.startswith(incomplete)} | set(complete_published(incomplete))
-    )
+        manifests = []
+    names = set(complete_published(incomplete))
+    for path in manifests:
+        if path.parent.name.startswith(incomplete):
+            names.add(path.parent.name)
+    return sorted(names)
 
 
 # The help of commands with many options: `--help` leaves out those of a panel, `--help-all` has all of them.
@@ -201,24 +216,25 @@ class LongCommand(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {ARGUMENTS: [], OPTIONS: []}
         for param in self.get_params(ctx):
-            panel = getattr(param, "rich_help_panel", None) or OPTIONS
+            heading = getattr(param, "rich_help_panel", None) or OPTIONS
+            if isinstance(param, TyperArgument):
+                heading = ARGUMENTS
             record = param.get_help_record(ctx)
             if record is not None:
-                sections.setdefault(ARGUMENTS if isinstance(param, TyperArgument) else panel, []).append(
-                    record
-                )
-        panels = [heading for heading in sections if heading not in (ARGUMENTS, OPTIONS)]
+                sections.setdefault(heading, []).append(record)
         is_long = bool(ctx.meta.get(IS_LONG))
+        left_out, count = [], 0
         for heading, records in sections.items():
-            if records and (is_long or heading not in panels):
+            if heading not in (ARGUMENTS, OPTIONS) and not is_long:
+                left_out.append(heading[0].lower() + heading[1:])
+                count += len(records)
+            elif records:
                 with formatter.section(heading):
                     formatter.write_dl(records)
-        if not is_long:
-            count = sum(len(sections[heading]) for heading in panels)
-            names = "; ".join(heading[0].lower() + heading[1:] for heading in panels)
+        if left_out:
             formatter.write_paragraph()
             formatter.write_text(
-                f"{count} more options: {names}. `{ctx.command_path} --help-all` shows them."
+                f"{count} more options: {'; '.join(left_out)}. `{ctx.command_path} --help-all` shows them."
             )
 
 
@@ -256,8 +272,10 @@ def command_for(
     shared = []
     for target in targets:
         for option in declared(target).values():
-            if option.name not in leave_out:
-                shared.append(replace(option, default=None) if option.name in optional else option)
+            if option.name in optional:
+                shared.append(replace(option, default=None))
+            elif option.name not in leave_out:
+                shared.append(option)
 
     def decorate(view: Callable[..., None]) -> Callable[..., None]:
         def command(**values: Any) -> None:
@@ -268,10 +286,10 @@ def command_for(
             view(values=options, **values)
 
         keyword = inspect.Parameter.KEYWORD_ONLY
-        parameters = []
+        parameters: list[inspect.Parameter] = []
         for parameter in inspect.signature(view).parameters.values():
             if parameter.name == "values":
-                parameters += [_parameter(option) for option in shared]
+                parameters += map(_parameter, shared)
             else:
                 parameters.append(parameter.replace(kind=keyword))
         if PresetOption in targets:
@@ -305,10 +323,14 @@ def _as_in_paper(values: dict[str, Any], context: typer.Context) -> dict[str, An
 def _parameter(declaration: DeclaredOption) -> inspect.Parameter:
     """Return the parameter from which Typer makes the argument or flag."""
     option = declaration.option
-    kind = declaration.kind if option.command_line is None else option.command_line
-    default = list(declaration.default) if isinstance(declaration.default, tuple) else declaration.default
-    kind = kind | None if default is None else kind
-    text = f"{option.help} [default: {option.default}]" if option.default else option.help
+    kind, default = option.command_line or declaration.kind, declaration.default
+    if isinstance(default, tuple):
+        default = list(default)
+    if default is None:
+        kind = kind | None
+    text = option.help
+    if option.default:
+        text += f" [default: {option.default}]"
     complete = COMPLETIONS.get(option.completes)
     info: Any
     if option.argument:
@@ -317,12 +339,11 @@ def _parameter(declaration: DeclaredOption) -> inspect.Parameter:
         flag = option.flag or "--" + declaration.name.replace("_", "-")
         if "/" not in flag and (kind == bool | None or option.negatable):
             flag = f"{flag}/--no-{flag.removeprefix('--')}"
-        flags = [flag, *([option.short] if option.short else [])]
-        plain = not option.default and default not in (None, REQUIRED, []) and not isinstance(default, bool)
+        has_plain_default = default not in (None, REQUIRED, []) and not isinstance(default, bool)
         info = typer.Option(
-            *flags,
+            *filter(None, (flag, option.short)),
             help=text,
-            show_default=plain,
+            show_default=has_plain_default and not option.default,
             autocompletion=complete,
             rich_help_panel=option.panel or None,
         )

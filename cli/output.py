@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
-    from kcard.evaluation.records import Mean
+    from kcard.evaluation.records import Distribution, Mean
 
 # stdin, stdout and stderr may be closed, full, or unable to encode every character.
 
@@ -63,7 +63,8 @@ def flush() -> None:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-PLAIN_EVERY = 10.0  # seconds between progress lines where no bar can be drawn
+SECONDS_BETWEEN_LINES = 10.0  # of progress, where no bar can be drawn
+BAR_WIDTH = 24  # columns
 
 
 def console(*, err: bool = False) -> "Console":
@@ -166,24 +167,30 @@ def print_in_parts(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> No
     """Print a table of figures: in several parts, each with the first column, if it is wider than the terminal."""
     from rich.markup import escape
 
-    most = console().width if sys.stdout.isatty() else math.inf
+    room = console().width + 1 if sys.stdout.isatty() else math.inf
+    # The columns of each part, and its width so far.
     widths = [max(map(len, cells)) + 1 for cells in zip(headings, *rows, strict=True)]
-    parts: list[list[int]] = [[]]
-    for column, width in list(enumerate(widths))[1:]:
-        if parts[-1] and widths[0] + sum(widths[each] for each in parts[-1]) + width > most + 1:
-            parts.append([])
+    parts: list[list[int]] = [[0]]
+    part_width = widths[0]
+    for column in range(1, len(widths)):
+        if part_width + widths[column] > room and len(parts[-1]) > 1:
+            parts.append([0])
+            part_width = widths[0]
         parts[-1].append(column)
+        part_width += widths[column]
     for part in parts:
-        shown = [headings[column] for column in part]
-        columns = table(*map(escape, (headings[0], *shown)), right={*map(escape, shown)}, no_wrap=True)
+        names = [escape(headings[column]) for column in part]
+        columns = table(*names, right=names[1:], no_wrap=True)
         for cells in rows:
-            columns.add_row(*(escape(cells[column]) for column in (0, *part)))
+            columns.add_row(*(escape(cells[column]) for column in part))
         print_whole(columns)
 
 
 def cell(value: object, form: str = "") -> str:
     """Format a value, in a form such as .2f, as a cell of a table; "-" for None and an empty text."""
-    return "-" if value is None or value == "" else format(value, form)
+    if value is None or value == "":
+        return "-"
+    return format(value, form)
 
 
 def interval(mean: "Mean | None", sign: str = "") -> str:
@@ -191,6 +198,11 @@ def interval(mean: "Mean | None", sign: str = "") -> str:
     if mean is None:
         return "-"
     return f"{mean.mean:{sign}.2f} \\[{mean.low:{sign}.2f}, {mean.high:{sign}.2f}]"
+
+
+def mean_cell(scores: "Distribution | None") -> str:
+    """Format the mean of scores and its interval as a cell of a table."""
+    return interval(scores.mean if scores else None)
 
 
 def print_facts(facts: Mapping[str, object], width: int) -> None:
@@ -277,7 +289,8 @@ def without_bars() -> Iterator[None]:
         for bar in _drawn:
             bar.stop()
             stack.callback(bar.start)
-        if (tqdm := sys.modules.get("tqdm.std")) is not None and sys.stderr.isatty():
+        tqdm = sys.modules.get("tqdm.std")
+        if tqdm is not None and sys.stderr.isatty():
             stack.enter_context(tqdm.tqdm.external_write_mode(file=sys.stderr))
         yield
 
@@ -332,17 +345,19 @@ def _bar(what: str, total: int | None) -> Iterator[Callable[..., None]]:
         def print_line(done: int, words: str, steps: int | None = None) -> None:
             nonlocal last
             of = steps or total
-            if time.monotonic() - last >= PLAIN_EVERY or done == of:
+            if time.monotonic() - last >= SECONDS_BETWEEN_LINES or done == of:
                 last = time.monotonic()
-                note(f"{what}: {done} of {of}" + (f", {words}" if words else ""))
+                line = f"{what}: {done} of {of}"
+                note(f"{line}, {words}" if words else line)
 
         yield print_line
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+    # The bar is so short that it keeps its place and length beside the longest words, on 80 columns too.
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(BAR_WIDTH),
         MofNCompleteColumn(),
         TextColumn("{task.fields[words]}"),
     )

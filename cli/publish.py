@@ -31,12 +31,15 @@ HubOption = Annotated[
 def remote_url(hub: str | None) -> str | None:
     """Return the URL of the hub that --hub or the setting names; None for the local one."""
     url = hub or settings().hub_url
-    return None if url in {None, LOCAL} else url
+    if url == LOCAL:
+        return None
+    return url
 
 
 def require_remote_url(hub: str | None) -> str:
     """Return the URL of a remote hub. Raises UsageError if neither --hub nor the setting names one."""
-    if (url := remote_url(hub)) is None:
+    url = remote_url(hub)
+    if url is None:
         raise UsageError("no hub given: use --hub URL, or set hub_url in your config.toml")
     return url
 
@@ -63,7 +66,8 @@ def publish(
     values["on_event"] = show_note
     if not yes and sys.stdin.isatty():
         values["confirm"] = _confirm
-    if (url := remote_url(values.pop("hub"))) is not None:
+    url = remote_url(values.pop("hub"))
+    if url is not None:
         remote = publish_card(**values, hub=url, progress=sys.stderr.isatty())
         if json_:
             print_json({**asdict(remote), "url": remote.url})
@@ -127,8 +131,10 @@ def _print_account(who: "HubUser", as_json: bool) -> None:
         print_json(asdict(who))
         return
     echo(who.name)
-    groups = f"; in {', '.join(who.organisations)}" if who.organisations else ""
-    note(f"{who.hub}: token {who.token or '-'} ({who.role or 'role unknown'}){groups}")
+    remark = f"{who.hub}: token {who.token or '-'} ({who.role or 'role unknown'})"
+    if who.organisations:
+        remark += f"; in {', '.join(who.organisations)}"
+    note(remark)
 
 
 def register(app: typer.Typer) -> None:

@@ -85,9 +85,10 @@ def train(
             echo("\n".join(needs.sentences()))
         return
     try:
-        asks = not yes and not json_ and sys.stdin.isatty() and sys.stderr.isatty()
+        if not yes and not json_ and sys.stdin.isatty() and sys.stderr.isatty():
+            values["confirm_description"] = _confirm
         with progress() as on_event:
-            card = train_card(**values, confirm_description=_confirm if asks else None, on_event=on_event)
+            card = train_card(**values, on_event=on_event)
     except TrainingInterrupted as stop:
         note_interruption(f"kcard: {stop}")
         sys.exit(130)
@@ -95,7 +96,7 @@ def train(
         dismiss(execution)
 
     # The card's folder and what its exam says.
-    from kcard.cli.exam import as_data, summary
+    from kcard.cli.exam import as_data, has_enough_questions, summary
     from kcard.evaluation.exam import advise_on_kind
     from kcard.evaluation.records import read_exam
     from kcard.evaluation.retention import read_forgetting
@@ -105,12 +106,15 @@ def train(
         "folder": str(card.folder),
         "left_out": dict(card.manifest.training.left_out),
     }
-    if (exam := read_exam(card.folder)) is not None:
+    exam = read_exam(card.folder)
+    if exam is not None:
         data["exam"] = as_data(exam)
         note(summary(exam))
-        if hint := advise_on_kind(exam):
+        hint = advise_on_kind(exam)
+        if hint and has_enough_questions(exam):
             note(hint)
-    if (forgetting := read_forgetting(card.folder)) is not None:
+    forgetting = read_forgetting(card.folder)
+    if forgetting is not None:
         data["update"] = asdict(forgetting)
     if json_:
         print_json(data)
@@ -175,7 +179,9 @@ def train_each(
             corpora, output=output, resume=resume, cluster=cluster, on_event=on_event, **options
         )
     columns = table("card", "recall", "folder", right={"recall"})
+    failed = 0
     for row in rows:
+        failed += "error" in row
         if json_:
             print_json({key: value for key, value in row.items() if key != "options"})
         elif "error" in row:
@@ -184,7 +190,7 @@ def train_each(
             columns.add_row(escape(row["card"]), cell(row["recall"], ".2f"), escape(row["folder"]))
     if columns.rows:
         console().print(columns)
-    if failed := sum("error" in row for row in rows):
+    if failed:
         note(f"{failed} of {len(rows)} cards failed; try them again with --resume")
         sys.exit(1)
 
@@ -244,7 +250,7 @@ def _print_sync(result: SyncResult, as_json: bool) -> None:
     if as_json:
         data = {
             "card": result.card,
-            "folder": None if result.folder is None else str(result.folder),
+            "folder": result.folder and str(result.folder),
             "version": result.version or None,
             "refused": result.refused or None,
             "foreseen": as_data(result.foreseen),
@@ -266,8 +272,10 @@ def _print_sync(result: SyncResult, as_json: bool) -> None:
             echo(f"{sign} … and {len(sources) - MAX_LISTED_PASSAGES} more")
     # A changed passage before and after, where the two differ.
     for old, new in changes.changed[:MAX_LISTED_PASSAGES]:
-        letters = enumerate(zip(_one_line(old), _one_line(new), strict=False))
-        at = next((place for place, (before, after) in letters if before != after), 0)
+        before, after = _one_line(old), _one_line(new)
+        at = 0
+        while before[at : at + 1] == after[at : at + 1] != "":
+            at += 1
         echo(f"~ {_line(old, at)}\n  {_line(new, at)}")
     if len(changes.changed) > MAX_LISTED_PASSAGES:
         echo(f"~ … and {len(changes.changed) - MAX_LISTED_PASSAGES} more")
@@ -283,12 +291,14 @@ def _print_sync(result: SyncResult, as_json: bool) -> None:
         note(result.refused)
 
     # With --dry-run: what a sync would do.
-    if (foreseen := result.foreseen) is not None:
+    foreseen = result.foreseen
+    if foreseen is not None:
+        line = "a sync would train the model anew"
         if foreseen.way == "indexed":
-            echo("a sync would index the passages again")
-        else:
-            last = "" if foreseen.seconds is None else f" (last time {duration(foreseen.seconds)})"
-            echo(f"a sync would train the model anew{last}")
+            line = "a sync would index the passages again"
+        elif foreseen.seconds is not None:
+            line += f" (last time {duration(foreseen.seconds)})"
+        echo(line)
     if result.record is None or result.folder is None:
         return
     echo(f"{result.version or result.folder}, {result.record.way} in {result.record.seconds:.0f} s")

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 from kcard.errors import HubError, UnknownCard, UsageError
 from kcard.hub.db.models import Version
 from kcard.hub.values import QuarantineReason
-from kcard.manifest import MANIFEST, NAME
+from kcard.manifest import DRAFT, MANIFEST, NAME
 
 if TYPE_CHECKING:
     from kcard.hub.registry import Hub
 
 POOL = "pool:"
-DRAFT = "draft:"
 LARGE_POOL = 32  # references from which one query for all cards is faster than one query each
 MAX_NAMED_CARDS = 5  # in a message
 EMPTY_HUB = (

@@ -26,7 +26,8 @@ from kcard.events import Event, OnEvent, ignore
 from kcard.integrators.options import AskOptions
 from kcard.io import Row, append_rows, earlier_rows, json_line, read_rows, replacing
 from kcard.questions import checked, choices_of
-from kcard.types import Answer, Question, add_counts
+from kcard.trace import add_counts
+from kcard.types import Answer, Question
 
 if TYPE_CHECKING:
     from kcard.integrators.pipeline import Pipeline

@@ -9,7 +9,8 @@ from kcard.batching import MAX_FAILED_REQUESTS, FailureStreak, batched, in_order
 from kcard.errors import LLMError, one_line
 from kcard.interfaces import LLM, replies
 from kcard.llms.parsing import admits_ignorance, named_option
-from kcard.types import Call, Reply, Request
+from kcard.trace import Call
+from kcard.types import Reply, Request
 
 # Truncation of a request to the LLM's context window.
 

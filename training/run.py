@@ -58,6 +58,7 @@ class Clock:
         self._timed = timed and not losses
         self._begun = self._reported = self._saved = time.monotonic()
         self._pause = CHECKPOINT_SECONDS
+        self._first_step_end = self._begun
         self._before = seconds
         self._reported_steps = self._first
 
@@ -85,6 +86,8 @@ class Clock:
 
     def step(self, loss: float, tokens: int) -> None:
         """Count a step and its tokens."""
+        if self.done == self._first:
+            self._first_step_end = time.monotonic()
         self.losses.append(loss)
         self.tokens += tokens
 
@@ -95,26 +98,31 @@ class Clock:
         """
         now = time.monotonic()
         spent = now - self._begun
-        done = self.done - self._first
-        left = spent / done * (self._steps - self.done)
-        if self.limit is not None:
-            left = max(0.0, min(left, self.limit - self._before - spent))
-        if done == TIMED_STEPS and self.done < self._steps and not self._timed:
-            to_go = self._steps - self._first
-            self._on_event(note(f"training takes about {duration(spent + left)}: {to_go} steps"))
-        if now - self._reported < REPORT_SECONDS and self.done < self._steps:
+        done, to_go = self.done - self._first, self._steps - self.done
+        # The first step takes longer than the others, of which it says nothing.
+        left = None if to_go else 0.0
+        if to_go and done > 1:
+            left = (now - self._first_step_end) / (done - 1) * to_go
+            if self.limit is not None:
+                left = max(0.0, min(left, self.limit - self._before - spent))
+        if left is not None and done == TIMED_STEPS and to_go and not self._timed:
+            steps = self._steps - self._first
+            self._on_event(note(f"training takes about {duration(spent + left)}: {steps} steps"))
+        if now - self._reported < REPORT_SECONDS and to_go:
             return
         unreported = self.losses[self._reported_steps :]
         mean = sum(unreported) / len(unreported)
         self._reported, self._reported_steps = now, self.done
-        minutes, seconds = divmod(round(left), 60)
         progress = f"loss {mean:.3f}"
         if recall is not None:
             progress += f", recalls {recall:.0%}"
+        if left is not None:
+            minutes, seconds = divmod(round(left), 60)
+            progress += f", {minutes}:{seconds:02d} left"
         self._on_event(
             Event(
                 "training",
-                f"{progress}, {minutes}:{seconds:02d} left",
+                progress,
                 self.done,
                 self._steps,
                 mean,

@@ -101,12 +101,11 @@ class SearchCard(CardGenerator):
                 cosines = (vectors[1:] @ vectors[0]).tolist()
                 best = max(source.score for source in sources) or 1.0
                 # Rounded, since the last bits of an embedding depend on the rest of its batch.
-                scores = [
-                    round(source.score / best + near, 5)
-                    for source, near in zip(sources, cosines, strict=True)
-                ]
-                order = sorted(range(len(sources)), key=lambda i: -scores[i])
-                sources = [sources[i] for i in order]
+                scored = []
+                for source, near in zip(sources, cosines, strict=True):
+                    scored.append((round(source.score / best + near, 5), source))
+                scored.sort(key=lambda pair: -pair[0])
+                sources = [source for _, source in scored]
             passages.append(padded(self._name, sources, documents))
         return passages
 
@@ -139,9 +138,11 @@ class LLMCard(CardGenerator):
     ) -> list[list[Passage]]:
         del sampling
         empty = [Passage(self._name, "")] * (documents - 1)
-        requests = [question.request("document") for question in questions]
-        texts = [self._llm.reply(request).text.strip() for request in requests]
-        return [[Passage(self._name, text), *empty][:documents] for text in texts]
+        passages = []
+        for question in questions:
+            text = self._llm.reply(question.request("document")).text.strip()
+            passages.append([Passage(self._name, text), *empty][:documents])
+        return passages
 
 
 # Cards that are causal language models: a whole model (full) or an adapter on a base (lora).

@@ -2,7 +2,8 @@
 
 Candidates are found by words and by static embeddings, without network access:
 
-    (1 - LEXICAL) * cosine + LEXICAL * words     words = BM25 / score of a passage with all words of the question
+    (1 - LEXICAL_WEIGHT) * cosine + LEXICAL_WEIGHT * words
+    words = BM25 / score of a passage with all words of the question
 
 times the agreement of their numbers with the question's (kcard.text), minus a penalty for missing options ("-R" does
 not match "-r").
@@ -64,22 +65,24 @@ def load_generator(card: Card, models: "Loader") -> CardGenerator:
     module, function = kind_of(card.manifest).loader.split(":")
     loader: Any = getattr(import_module(module), function)
     generator: CardGenerator = loader(card, models)
-    return ModelWithIndex(generator, load_retrieval_card(card, models)) if card.manifest.index else generator
+    if not card.manifest.index:
+        return generator
+    return ModelWithIndex(generator, load_retrieval_card(card, models))
 
 
-LEXICAL = 0.5
+LEXICAL_WEIGHT = 0.5
 CANDIDATES = 16
-SPARE = 2  # times as many candidates, before duplicates are removed
-AGREEING = 2  # times as many candidates have their numbers and options compared with the question's
+DUPLICATE_FACTOR = 2  # times as many candidates, before duplicates are removed
+AGREEMENT_FACTOR = 2  # times as many candidates have their numbers and options compared with the question's
 # Penalties on the first score per option of the question that the passage lacks, or only mentions.
-ABSENT, MENTIONED = 0.6, 0.1
-RANKED = 32.0  # log-odds per unit of the first stage's score, in [0, 1], added to the ranker's
-FIRST, MORE = 3, 2  # candidates that the reader reads at first, and per further round
-PRIOR = 8.0  # log-odds per unit of the first stage's score, added to the reader's
-AHEAD = 3.0  # log-odds by which the best must lead the next candidate's prior for reading to stop
+ABSENCE_PENALTY, MENTION_PENALTY = 0.6, 0.1
+RANKER_PRIOR = 32.0  # log-odds per unit of the first stage's score, in [0, 1], added to the ranker's
+FIRST_ROUND, NEXT_ROUND = 3, 2  # candidates that the reader reads at first, and per further round
+READER_PRIOR = 8.0  # log-odds per unit of the first stage's score, added to the reader's
+MIN_LEAD = 3.0  # log-odds by which the best must lead the next candidate's prior for reading to stop
 
 # The text before an option that is explained: the beginning of a line or heading, with other options and marks.
-EXPLAINED = r"(?:^|: |> )(?:[-*]\s)?[‘'\"`]?(?=-)(?:[^.:;\n]{0,40}?(?<![\w-]))?"
+EXPLANATION_START = r"(?:^|: |> )(?:[-*]\s)?[‘'\"`]?(?=-)(?:[^.:;\n]{0,40}?(?<![\w-]))?"
 
 Ranked = list[tuple[int, float]]
 
@@ -109,7 +112,7 @@ class RetrievalCard(CardGenerator):
         del sampling
         most = max(CANDIDATES, documents)
         ranked = []
-        for rows in self._find_candidates(questions, SPARE * most):
+        for rows in self._find_candidates(questions, DUPLICATE_FACTOR * most):
             # Remove exact duplicates, such as a page stored under two names.
             first: dict[str, tuple[int, float]] = {}
             for row, score in rows:
@@ -129,7 +132,9 @@ class RetrievalCard(CardGenerator):
         lexical = []
         for question in questions:
             bm25, possible = self._index.scores(question), self._index.best_possible(question)
-            lexical.append(np.minimum(bm25 / possible, 1.0) if possible else bm25)
+            if possible:
+                bm25 = np.minimum(bm25 / possible, 1.0)
+            lexical.append(bm25)
         if not self._english:
             return [_take_best(scores, np.flatnonzero(scores), most) for scores in lexical]
         vectors = static.embed(questions)
@@ -141,16 +146,16 @@ class RetrievalCard(CardGenerator):
                 rows = np.array(likely, np.int64)
                 near = static.embed([self._passages[row].in_context for row in likely]) @ vector
                 mixed = np.zeros(len(shares), np.float32)
-                mixed[rows] = (1 - LEXICAL) * near + LEXICAL * shares[rows]
+                mixed[rows] = (1 - LEXICAL_WEIGHT) * near + LEXICAL_WEIGHT * shares[rows]
                 ranked.append(_take_best(mixed, rows, most))
             return ranked
-        scores = (1 - LEXICAL) * self._dense.cosines(vectors) + LEXICAL * np.stack(lexical)
+        scores = (1 - LEXICAL_WEIGHT) * self._dense.cosines(vectors) + LEXICAL_WEIGHT * np.stack(lexical)
         every = np.arange(len(self._passages))
         candidates = []
         for question, row in zip(questions, scores, strict=True):
             best: Ranked = []
             if words(question):
-                best = self._keep_agreeing(question, _take_best(row, every, AGREEING * most), most)
+                best = self._keep_agreeing(question, _take_best(row, every, AGREEMENT_FACTOR * most), most)
             candidates.append(best)
         return candidates
 
@@ -166,9 +171,9 @@ class RetrievalCard(CardGenerator):
             lost = 0.0
             for option in dict.fromkeys(options):
                 if option not in command_options(text):
-                    lost += ABSENT
-                elif not re.search(rf"{EXPLAINED}{re.escape(option)}(?![\w-])", text, re.MULTILINE):
-                    lost += MENTIONED
+                    lost += ABSENCE_PENALTY
+                elif not re.search(rf"{EXPLANATION_START}{re.escape(option)}(?![\w-])", text, re.MULTILINE):
+                    lost += MENTION_PENALTY
             agreed.append((row, score * agreement(question, text) - lost))
         return sorted(agreed, key=lambda candidate: -candidate[1])[:most]
 
@@ -187,7 +192,7 @@ class RetrievalCard(CardGenerator):
             parts = []
             for at in reading:
                 done = len(relevance[at])
-                step = MORE if done else max(FIRST, documents)
+                step = NEXT_ROUND if done else max(FIRST_ROUND, documents)
                 texts = [self._passages[row].in_context for row, _ in candidates[at][done : done + step]]
                 parts.append((questions[at], texts))
             for at, read in zip(reading, read_all(parts), strict=True):
@@ -198,16 +203,19 @@ class RetrievalCard(CardGenerator):
                 rows, done = candidates[at], len(relevance[at])
                 if done >= len(rows):
                     continue
-                lead = max(_posterior(relevance[at], rows)) - PRIOR * rows[done][1]
-                if not lead >= AHEAD:
+                lead = max(_posterior(relevance[at], rows)) - READER_PRIOR * rows[done][1]
+                if not lead >= MIN_LEAD:
                     unsettled.append(at)
             reading = unsettled
         # The candidates that were read, best first, with the probability that each answers.
         ranked = []
         for rows, values in zip(candidates, relevance, strict=True):
             odds = _posterior(values, rows)
-            order = sorted(range(len(odds)), key=lambda at: -round(odds[at], 3))
-            ranked.append([(rows[at][0], round(1 / (1 + math.exp(-values[at])), 5)) for at in order])
+            by_odds: Ranked = []
+            for at in sorted(range(len(odds)), key=lambda at: -round(odds[at], 3)):
+                probability = 1 / (1 + math.exp(-values[at]))
+                by_odds.append((rows[at][0], round(probability, 5)))
+            ranked.append(by_odds)
         return ranked
 
     def _order_by_ranker(self, questions: Sequence[str], candidates: Sequence[Ranked]) -> list[Ranked]:
@@ -216,20 +224,20 @@ class RetrievalCard(CardGenerator):
 
         pairs = []
         for question, rows in zip(questions, candidates, strict=True):
-            if len(rows) > FIRST:
+            if len(rows) > FIRST_ROUND:
                 pairs += [(question, self._passages[row].in_context) for row, _ in rows]
         scores = iter(np.round(rank_all(pairs), 3).tolist())
         ordered = []
         for rows in candidates:
-            if len(rows) > FIRST:
-                rows = sorted(rows, key=lambda candidate: -(next(scores) + RANKED * candidate[1]))
+            if len(rows) > FIRST_ROUND:
+                rows = sorted(rows, key=lambda candidate: -(next(scores) + RANKER_PRIOR * candidate[1]))
             ordered.append(rows)
         return ordered
 
 
 def _posterior(relevance: Sequence[float], candidates: Ranked) -> list[float]:
     """Return the log-odds of the candidates that were read: the reader's, with the first stage's score as prior."""
-    return [odds + PRIOR * score for odds, (_, score) in zip(relevance, candidates, strict=False)]
+    return [odds + READER_PRIOR * score for odds, (_, score) in zip(relevance, candidates, strict=False)]
 
 
 def _take_best(scores: Array, rows: "np.typing.NDArray[np.int64]", most: int) -> Ranked:

@@ -53,13 +53,14 @@ class ModelCache:
 
     def check(self, what: str, size: int) -> None:
         """Raise ModelUnavailable for what does not fit alone: into the budget, or the device if none was given."""
-        most = self.limit if self._is_fixed else device_bytes(self._device)
-        if size > most:
-            there = "--memory is" if self._is_fixed else f"device {self._device} has"
-            remedy = f"set --memory to {size} bytes or more" if self._is_fixed else "use a larger device"
+        needed = f"{what} needs {shown_size(size)} for its weights, but"
+        if self._is_fixed and size > self.limit:
             raise ModelUnavailable(
-                f"{what} needs {shown_size(size)} for its weights, but {there} {shown_size(most)}: {remedy}"
+                f"{needed} --memory is {shown_size(self.limit)}: set --memory to {size} bytes or more"
             )
+        if not self._is_fixed and size > device_bytes(self._device):
+            there = shown_size(device_bytes(self._device))
+            raise ModelUnavailable(f"{needed} device {self._device} has {there}: use a larger device")
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._entries
@@ -127,7 +128,7 @@ def device_bytes(device: str) -> int:
 MAX_ROWS = 256
 MAX_FLOAT32_PARAMETERS = 50_000_000
 # Adapters are not named like their cards: peft turns the names into module names, which may not contain dots.
-FIRST = "card0"
+FIRST_ADAPTER = "card0"
 # Files that determine a tokenizer; the config names its class.
 TOKENIZERS = (
     "tokenizer",
@@ -241,7 +242,7 @@ class Loader:
             with explained(CardError, misfit):
                 model = with_adapter(whole, card.folder)
             self._bases[key] = model.eval()
-            return LoadedModel(model, FIRST)
+            return LoadedModel(model, FIRST_ADAPTER)
         self.check_digest(card)
         model = self._bases[key]
         name = f"card{len(model.peft_config)}"
@@ -274,11 +275,13 @@ class Loader:
             self._digests[key] = base_digest(*key)
         digest = self._digests[key]
         if digest != base.sha256:
-            own = "install the kcard that it was trained with, or train it again"
-            remedy = own if base.name == BASE else "fetch the revision that the card names"
+            remedy = "fetch the revision that the card names"
+            if base.name == BASE:
+                remedy = "install the kcard that it was trained with, or train it again"
+            here = f"{digest[:12]}…" if digest else "none"
             raise ModelUnavailable(
                 f"card {card.name!r} needs the base model {_base_name(base)} with sha256 {base.sha256[:12]}…, but "
-                f"this machine has {digest[:12] + '…' if digest else 'none'}: {remedy}"
+                f"this machine has {here}: {remedy}"
             )
 
     def _to_device(self, model: Any) -> Any:
@@ -306,7 +309,9 @@ def with_adapter(base: Any, folder: Path) -> Any:
     from peft import PeftModel
 
     with quiet_peft():
-        return PeftModel.from_pretrained(base, folder, adapter_name=FIRST, config=adapter_config(folder))
+        return PeftModel.from_pretrained(
+            base, folder, adapter_name=FIRST_ADAPTER, config=adapter_config(folder)
+        )
 
 
 def adapter_config(folder: Path, *, is_trainable: bool = False) -> Any:
@@ -368,7 +373,9 @@ def causal_lm(where: str | Path, revision: str | None, local: bool) -> Any:
 
 
 def _base_name(base: Base) -> str:
-    return f"{base.name!r}" + (f" at revision {base.revision}" if base.revision else "")
+    if base.revision:
+        return f"{base.name!r} at revision {base.revision}"
+    return repr(base.name)
 
 
 @contextmanager

@@ -6,7 +6,6 @@ Stacks stay in memory as long as the budget allows; the cards' own files are rea
 from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -327,7 +326,7 @@ class Group:
         self, members: Sequence[Prompter], questions: Sequence[str], documents: int, sampling: Sampling
     ) -> PassagesByCard:
         """Generate `documents` passages by member and question; at temperature 0, equal ones, generated once."""
-        different = documents if sampling.temperature > 0 else min(documents, 1)
+        different = sampling.distinct(documents)
         if not questions or not different:
             return [[[] for _ in questions] for _ in members]
         embedded = prompting.embed_questions(questions) if members[0].projection is not None else None
@@ -368,18 +367,24 @@ class Group:
             member.prompts(questions, sampling, _start_embedding(decoder, number, member), embedded)
             for number, member in enumerate(members)
         ]
-        order = sorted(range(len(questions)), key=lambda q: max(p.length(q) for p in prompts))
+
+        def longest_prompt(question: int) -> int:
+            return max(own.length(question) for own in prompts)
+
+        order = sorted(range(len(questions)), key=longest_prompt)
         most = max(1, self.rows // (len(members) * documents))
         by_card: PassagesByCard = [[[] for _ in questions] for _ in members]
         for start in range(0, len(order), most):
             # Join the prompts of as many questions as the rows allow.
             numbers = order[start : start + most]
-            picked = [p.pick(numbers) for p in prompts]
-            if picked[0].embeddings is None:
-                together = Prompts(ids=tuple(chain.from_iterable(one.ids for one in picked)))
-            else:
-                vectors = [one.embeddings for one in picked if one.embeddings is not None]
-                together = Prompts(embeddings=torch.cat(vectors))
+            ids: list[tuple[int, ...]] = []
+            vectors: list[Tensor] = []
+            for own in prompts:
+                picked = own.pick(numbers)
+                ids += picked.ids
+                if picked.embeddings is not None:
+                    vectors.append(picked.embeddings)
+            together = Prompts(embeddings=torch.cat(vectors)) if vectors else Prompts(ids=tuple(ids))
             # Decode them, each document with its own seed.
             seeds: list[int] = []
             for member in members:
@@ -396,10 +401,9 @@ class Group:
             rows = iter(tokens.tolist())
             for passages, member in zip(by_card, members, strict=True):
                 for question in numbers:
-                    ids = [next(rows) for _ in range(documents)]
-                    passages[question] = [
-                        member.passage(questions[question], *until_eos(row, member.eos)) for row in ids
-                    ]
+                    for _ in range(documents):
+                        document, has_ended = until_eos(next(rows), member.eos)
+                        passages[question].append(member.passage(questions[question], document, has_ended))
         return by_card
 
     def measure(self, member: Prompter, pairs: Sequence[Pair]) -> Fingerprint:

@@ -79,10 +79,12 @@ def _generate_batch(
         mask = torch.ones(prompts.embeddings.shape[:2], dtype=torch.long, device=model.device)
         inputs, skip = {"inputs_embeds": prompts.embeddings.to(model.device), "attention_mask": mask}, 0
     else:
-        skip = max(len(row) for row in prompts.ids)
-        padding = [skip - len(row) for row in prompts.ids]
-        ids = [[limits.pad] * count + list(row) for count, row in zip(padding, prompts.ids, strict=True)]
-        shown = [[0] * count + [1] * len(row) for count, row in zip(padding, prompts.ids, strict=True)]
+        skip = max(map(len, prompts.ids))
+        ids, shown = [], []
+        for row in prompts.ids:
+            padding = skip - len(row)
+            ids.append([limits.pad] * padding + list(row))
+            shown.append([0] * padding + [1] * len(row))
         inputs = {
             "input_ids": torch.tensor(ids, device=model.device),
             "attention_mask": torch.tensor(shown, device=model.device),
@@ -158,14 +160,17 @@ def _forward_inputs(
     """Return the model's arguments, padded on the right so that positions start at the first token."""
     import torch
 
+    # Embeddings come before the ids of the continuation.
+    prompt_ids = prompts.ids or ((),) * len(prompts)
+    rows = [[*prompt, *ids] for prompt, ids in zip(prompt_ids, continuations, strict=True)]
     lengths = [prompts.length(row) + len(ids) for row, ids in enumerate(continuations)]
-    mask = torch.tensor([[1] * n + [0] * (max(lengths) - n) for n in lengths], device=model.device)
-    prompted = prompts.ids or ((),) * len(prompts)
-    rows = [[*prompt, *ids] for prompt, ids in zip(prompted, continuations, strict=True)]
-    longest = max(len(row) for row in rows)
-    ids = torch.tensor(
-        [row + [pad] * (longest - len(row)) for row in rows], dtype=torch.int64, device=model.device
-    )
+    masks = []
+    for row, length in zip(rows, lengths, strict=True):
+        padding = max(lengths) - length
+        masks.append([1] * length + [0] * padding)
+        row += [pad] * padding
+    mask = torch.tensor(masks, device=model.device)
+    ids = torch.tensor(rows, dtype=torch.int64, device=model.device)
     if prompts.embeddings is None:
         return {"input_ids": ids, "attention_mask": mask}
     embedded = torch.cat([prompts.embeddings.to(model.device), model.get_input_embeddings()(ids)], dim=1)
@@ -207,7 +212,7 @@ class CausalCard(CardGenerator):
 
     def generate(self, questions: Sequence[str], documents: int, sampling: Sampling) -> list[list[Passage]]:
         """Generate as CardGenerator does. At temperature 0 a question's documents are equal, generated once."""
-        different = documents if sampling.temperature > 0 else min(documents, 1)
+        different = sampling.distinct(documents)
         model, prompter = self.loaded.activate(), self._prompter
         prompts = prompter.prompts(questions, sampling, self._start(model))
         rows: list[int] = []
@@ -220,7 +225,9 @@ class CausalCard(CardGenerator):
         by_question = []
         for question in questions:
             passages = [prompter.passage(question, *next(generated)) for _ in range(different)]
-            by_question.append(passages if different == documents else passages * documents)
+            if different < documents:
+                passages *= documents
+            by_question.append(passages)
         return by_question
 
     def measure(self, pairs: Sequence[Pair]) -> Fingerprint:
@@ -241,7 +248,7 @@ class CausalCard(CardGenerator):
     def hidden_states(self, questions: Sequence[str], layer: int, mean: bool) -> Array:
         """Embed the questions, prompted as for a document; see kcard.cards.models.transformers_backend."""
         model = self.loaded.activate()
-        prompts = self._prompter.prompts(questions, prompting.PROBED, self._start(model))
+        prompts = self._prompter.prompts(questions, prompting.PROBE_SAMPLING, self._start(model))
         return hidden_states(model, prompts, self._limits, layer, mean)
 
     def _start(self, model: Any) -> "Tensor | None":

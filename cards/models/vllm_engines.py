@@ -13,14 +13,15 @@ from kcard.cards.models.batched import lora
 from kcard.cards.models.batched.decoder import UnsupportedModel
 from kcard.cards.models.loader import Loader, base_files, explained
 from kcard.cards.models.prompting import Prompter
-from kcard.cards.models.vllm_backend import PREFIX, Places, ServedCard, ServedCards, Server, ServerModel
+from kcard.cards.models.vllm_backend import PREFIX, Places, ServedCard, ServedCards
+from kcard.cards.models.vllm_server import Server, ServerModel
 from kcard.cards.models.weights import limits
 from kcard.config import engine_url
 from kcard.embedded.opt import base_folder
 from kcard.errors import CardError, LLMError
 from kcard.manifest import MANIFEST
 
-DIGEST = 12  # hexadecimal digits of a version in the name of its adapter
+DIGEST_DIGITS = 12  # hexadecimal digits of a version in the name of its adapter
 CONTEXT = 2048  # tokens, if neither the base's config nor the server gives the limit
 
 
@@ -153,9 +154,10 @@ class Engines:
             raise failed
 
     def _served_names(self) -> str:
-        return (
-            ", ".join(model.name for engine in self._engines.values() for model in engine.bases) or "no model"
-        )
+        names = []
+        for engine in self._engines.values():
+            names += [model.name for model in engine.bases]
+        return ", ".join(names) or "no model"
 
 
 def adapter_name(card: Card) -> str:
@@ -163,7 +165,7 @@ def adapter_name(card: Card) -> str:
     sealed = card.folder / MANIFEST
     # The folder of a card by reference is the fetched repository, which has no manifest.
     text = sealed.read_bytes() if sealed.is_file() else card.manifest.to_json().encode()
-    return f"{PREFIX}{card.name}-{hashlib.sha256(text).hexdigest()[:DIGEST]}"
+    return f"{PREFIX}{card.name}-{hashlib.sha256(text).hexdigest()[:DIGEST_DIGITS]}"
 
 
 def _make_prompter(card: Card, models: Loader, folder: Path | None, served: ServerModel) -> Prompter:

@@ -23,7 +23,7 @@ from kcard.evaluation.records import Mean, value_of
 from kcard.evaluation.runs.results import EvalResult, holds_answer
 from kcard.evaluation.tasks.base import read_entries
 from kcard.evaluation.tasks.datasets import domain_of
-from kcard.types import add_counts
+from kcard.trace import add_counts
 
 # Which cards generated passages, and whose passages the selectors kept, by task and group (Knowledge Card, figure 8).
 

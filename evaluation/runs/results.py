@@ -6,7 +6,8 @@ from typing import Any
 
 from kcard.evaluation.metrics import accuracy, exact_match, f1, round_floats, substring
 from kcard.evaluation.tasks.base import Item
-from kcard.types import Answer, add_counts
+from kcard.trace import add_counts
+from kcard.types import Answer
 
 # Metrics that are defined for whole tasks, or graded, with the metric that decides whether a single question is right.
 OF_A_TASK = {"balanced-accuracy": "accuracy", "macro-f1": "accuracy"}

@@ -13,7 +13,8 @@ from kcard.evaluation.tasks.base import Item, TaskData
 from kcard.events import Event, OnEvent, ignore
 from kcard.interfaces import LLM, Answerer
 from kcard.llms.prompts import render
-from kcard.types import Call, Example, Question, Reply, derive_seed
+from kcard.trace import Call
+from kcard.types import Example, Question, Reply, derive_seed
 
 SKIPPED = f"skipped after {MAX_FAILED_QUESTIONS} consecutive failures"
 

@@ -17,7 +17,7 @@ from kcard.evaluation.metrics import (
 from kcard.evaluation.runs.results import EvalResult, RecordedCall
 from kcard.evaluation.runs.run import Run, RunPlan, RunTask
 from kcard.io import write_text
-from kcard.types import add_counts
+from kcard.trace import add_counts
 
 DIGITS = 4
 BALANCED = "balanced-accuracy"

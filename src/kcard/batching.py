@@ -18,7 +18,10 @@ Key = TypeVar("Key", bound=Hashable)
 def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """Yield the items in their order, `size` at a time; the last batch may be smaller."""
     rest = iter(items)
-    while batch := list(islice(rest, size)):
+    while True:
+        batch = list(islice(rest, size))
+        if not batch:
+            return
         yield batch
 
 

@@ -45,16 +45,20 @@ def source_digest(*paths: Path) -> str:
 def remembered(keys: Sequence[bytes], compute: Callable[[list[int]], Sequence[bytes]]) -> list[bytes]:
     """Return the value of each key; `compute` is called once, with the indices of the keys that are not cached."""
     limit = settings().cache_mb * 1_000_000
-    places = {k: i for i, k in reversed(list(enumerate(keys)))}  # of equal keys the first
+    places: dict[bytes, int] = {}
+    for place, k in enumerate(keys):
+        places.setdefault(k, place)  # of equal keys the first
     values = memory.read(places) if limit else {}
     disk = Cache(folder() / "values.sqlite", limit)
     if limit and len(values) < len(places):
         stored = disk.read([k for k in places if k not in values])
         memory.write(stored)
         values |= stored
-    missing = sorted(place for k, place in places.items() if k not in values)
+    missing = [place for k, place in places.items() if k not in values]
     if missing:
-        new = dict(zip((keys[place] for place in missing), compute(missing), strict=True))
+        new = {}
+        for place, value in zip(missing, compute(missing), strict=True):
+            new[keys[place]] = value
         values |= new
         if limit:
             memory.write(new)

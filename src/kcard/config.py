@@ -295,7 +295,9 @@ def thread_count() -> int:
     count = os.environ.get("OMP_NUM_THREADS", "")
     if count.isdecimal() and int(count):
         return int(count)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def launch() -> tuple[int, int, int]:
@@ -314,18 +316,18 @@ def user_file() -> Path:
 
 def unknown_variables() -> list[str]:
     """Return the names in the environment that begin like ours and set nothing."""
-    return [
-        name
-        for name in sorted(os.environ)
-        if name.startswith(PREFIX)
-        and name not in {CONFIG, DEBUG}
-        and _key(name) not in TOP
-        and "." not in _key(name)
-    ]
+    names = []
+    for name in sorted(os.environ):
+        if name.startswith(PREFIX) and name not in {CONFIG, DEBUG}:
+            key = _key(name)
+            if key not in TOP and "." not in key:
+                names.append(name)
+    return names
 
 
 def _home() -> Path:
-    if home := os.environ.get("KCARD_HOME"):
+    home = os.environ.get("KCARD_HOME")
+    if home:
         return Path(home)
     try:
         return Path.home() / ".kcard"
@@ -337,7 +339,9 @@ def _key(name: str) -> str:
     """Map KCARD_LLM_URL to llm_url, KCARD_ASK_N1 to ask.n1."""
     rest = name.removeprefix(PREFIX).lower()
     table, _, key = rest.partition("_")
-    return f"{table}.{key}" if key and table in TABLES else rest
+    if key and table in TABLES:
+        return f"{table}.{key}"
+    return rest
 
 
 def is_on_this_machine(url: str | None) -> bool:

@@ -85,10 +85,17 @@ def _convert(value: Any, kind: Any, origin: SettingOrigin, words: Sequence[str] 
         parts = value.split(",") if isinstance(value, str) else value
         if not isinstance(parts, list):
             raise ValueError("a list")
-        items = [x.strip() if isinstance(x, str) else x for x in parts]
-        if words is not None:
-            return [x if x in words else str(_convert(x, Path, origin, None)) for x in items]
-        return [_convert(x, get_args(kind)[0], origin, None) for x in items]
+        items = []
+        for item in parts:
+            if isinstance(item, str):
+                item = item.strip()
+            if words is None:
+                items.append(_convert(item, get_args(kind)[0], origin, None))
+            elif item in words:
+                items.append(item)
+            else:
+                items.append(str(_convert(item, Path, origin, None)))
+        return items
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
             raise ValueError(f"one of {', '.join(map(str, get_args(kind)))}")
@@ -112,7 +119,9 @@ def _convert(value: Any, kind: Any, origin: SettingOrigin, words: Sequence[str] 
         path = Path(value).expanduser()
     except RuntimeError:
         raise ValueError("a path (there is no such home directory)") from None
-    return path if origin.folder is None else origin.folder / path
+    if origin.folder is None:
+        return path
+    return origin.folder / path
 
 
 PROJECT = "kcard.toml"
@@ -216,25 +225,25 @@ def _describe_unknown(name: str, value: Any) -> str:
         return (
             f"unknown setting {name!r}: keys are never read from files; set OPENAI_API_KEY in the environment"
         )
-    near = difflib.get_close_matches(name, [*TOP, *TABLES], n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    hint = ""
+    for near in difflib.get_close_matches(name, [*TOP, *TABLES], n=1):
+        hint = f" (did you mean {near!r}?)"
     tables = ", ".join(f"[{table}]" for table in TABLES)
     return f"unknown setting {name!r}{hint}: the settings are {', '.join(TOP)} and the tables {tables}"
 
 
 def line_of(text: str, key: str, inside: tuple[str, ...] = ()) -> int | None:
     """Return the line number of a setting in a file, from 1; None if it can't be found."""
-    *table, name = (*inside, *key.split("."))
-    current: tuple[str, ...] = ()
+    setting = (*inside, *key.split("."))
+    table: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), 1):
-        if header := re.match(r"\s*\[([^\[\]]+)\]", line):
-            current = _names(header[1])
-            if current == (*table, name):
+        header = re.match(r"\s*\[([^\[\]]+)\]", line)
+        value = re.match(r"\s*([\w\s.\"'-]+?)\s*=", line)
+        if header:
+            table = _names(header[1])
+            if table == setting:
                 return number
-        elif (left := re.match(r"\s*([\w\s.\"'-]+?)\s*=", line)) and (*current, *_names(left[1])) == (
-            *table,
-            name,
-        ):
+        elif value and (*table, *_names(value[1])) == setting:
             return number
     return None
 
@@ -244,7 +253,9 @@ def _names(dotted: str) -> tuple[str, ...]:
 
 
 def _at(path: Path, line: int | None) -> str:
-    return str(path) if line is None else f"{path}:{line}"
+    if line is None:
+        return str(path)
+    return f"{path}:{line}"
 
 
 # Change one setting in a TOML file; everything else, comments included, stays as it is.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kcard.errors import printable
+from kcard.io import counted
 from kcard.text import LIST_MARK, file_title, split_sentences
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 SCORES = ("relevance", "faithfulness", "factuality")
 MAX_SHOWN_CHARACTERS = 240  # characters of a passage
-BEGINNING = 8  # words of a sentence that is already in the answer
-CONSTANT = ("always", "never")  # gates whose score is always the same
+MAX_REPEATED_WORDS = 8  # of a sentence that is already in the answer
+CONSTANT_GATES = ("always", "never")  # their score is always the same
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ class Quotation:
     def line(self) -> str:
         """Return it as one line: `"Kuiper found Miranda." <- moons (retrieval) <- a.md:3`; without quotation marks what
         the answer says and no passage: `not in the cards: It is made of cheese.`"""
-        return self.line_of(f'"{self.sentence}"' if self.sentence else "", self.steps, self.warning)
+        quoted = f'"{self.sentence}"' if self.sentence else ""
+        return self.line_of(quoted, self.steps, self.warning)
 
     @property
     def warning(self) -> str:
@@ -57,8 +59,10 @@ class Quotation:
 
     @staticmethod
     def line_of(quoted: str, steps: Sequence[str], warning: str = "") -> str:
-        line = " <- ".join(part for part in (quoted, *steps) if part or steps).lstrip()
-        return " - but: ".join(part for part in (warning, line) if part)
+        line = quoted
+        if steps:
+            line = " <- ".join((quoted, *steps)).lstrip()
+        return " - but: ".join(filter(None, (warning, line)))
 
 
 def quotations(answer: "Answer") -> list[Quotation]:
@@ -75,7 +79,8 @@ def quotations(answer: "Answer") -> list[Quotation]:
         if citation.quote and citation.verdict == "supported":
             key = citation.passage, citation.quote
         distinct.setdefault(key, citation)
-    return list(dict.fromkeys(_quotation(citation, answer) for citation in distinct.values()))
+    quoted = [_quotation(citation, answer) for citation in distinct.values()]
+    return list(dict.fromkeys(quoted))
 
 
 def warning_of(answer: "Answer") -> str:
@@ -95,19 +100,24 @@ def _quotation(citation: "Citation", answer: "Answer") -> Quotation:
     # The card, and the place of the sentence.
     passage = answer.passages[citation.passage]
     is_contradicted = citation.verdict == "contradicted"
-    support = "" if citation.support >= 1 or is_contradicted else f", support {number(citation.support)}"
-    steps = [f"{passage.card} ({'retrieval' if passage.source else 'model'}{support})"]
+    origin = "retrieval" if passage.source else "model"
+    if citation.support < 1 and not is_contradicted:
+        origin += f", support {number(citation.support)}"
+    steps = [f"{passage.card} ({origin})"]
     source = passage.source or passage.evidence
     where = place(source and replace(source, line=citation.line or source.line))
     if where:
         steps.append(where)
-    values = ((name, getattr(passage, name)) for name in SCORES[1:])
-    scores = tuple((name, value) for name, value in values if value is not None)
+    scores = []
+    for name in SCORES[1:]:
+        value = getattr(passage, name)
+        if value is not None:
+            scores.append((name, value))
+    quotation = Quotation(steps=tuple(steps), scores=tuple(scores), is_generated=passage.source is None)
     if is_contradicted:
-        quote, verdict = citation.quote, citation.verdict
-        return Quotation(quote, "", "", tuple(steps), scores, claim, verdict, passage.source is None)
+        return replace(quotation, before=citation.quote, claim=claim, verdict=citation.verdict)
     before, cited, after = _quoted_parts(citation, passage, answer)
-    return Quotation(before, cited, after, tuple(steps), scores, is_generated=passage.source is None)
+    return replace(quotation, before=before, cited=cited, after=after)
 
 
 def _quoted_parts(citation: "Citation", passage: "Passage", answer: "Answer") -> tuple[str, str, str]:
@@ -117,8 +127,10 @@ def _quoted_parts(citation: "Citation", passage: "Passage", answer: "Answer") ->
     from one passage.
     """
     cited = " ".join(citation.sentence.split())
-    text = passage.text if passage.pruned is None else passage.pruned
-    for sentence in [citation.quote] if citation.quote else split_sentences(text):
+    sentences = [citation.quote]
+    if not citation.quote:
+        sentences = split_sentences(passage.text if passage.pruned is None else passage.pruned)
+    for sentence in sentences:
         line = " ".join(sentence.split())
         at = line.lower().find(cited.lower())
         end = at + len(cited)
@@ -131,10 +143,13 @@ def _quoted_parts(citation: "Citation", passage: "Passage", answer: "Answer") ->
         return quote, "", ""
     if cited not in " ".join(answer.answer.split()):
         return cited, "", ""
-    is_only_passage = len({other.passage for other in answer.citations}) == 1
-    beginning = cited.split()[:BEGINNING]
-    cut = " …" if len(beginning) < len(cited.split()) else ""
-    return ("", "", "") if is_only_passage else (" ".join(beginning) + cut, "", "")
+    if len({other.passage for other in answer.citations}) == 1:
+        return "", "", ""
+    words = cited.split()
+    beginning = " ".join(words[:MAX_REPEATED_WORDS])
+    if len(words) > MAX_REPEATED_WORDS:
+        beginning += " …"
+    return beginning, "", ""
 
 
 def nearest_quotation(answer: "Answer") -> Quotation | None:
@@ -151,29 +166,40 @@ def nearest_quotation(answer: "Answer") -> Quotation | None:
         if at >= 0:
             end, room = at + len(quote), max(0, MAX_SHOWN_CHARACTERS - len(quote)) // 2
             begin, stop = max(0, at - room), min(len(line), end + room)
-            before = line[begin:at] if not begin else f"… {line[begin:at].partition(' ')[2]}"
-            after = line[end:stop] if stop == len(line) else f"{line[end:stop].rpartition(' ')[0]} …"
+            before, after = line[begin:at], line[end:stop]
+            if begin:
+                before = f"… {before.partition(' ')[2]}"
+            if stop < len(line):
+                after = f"{after.rpartition(' ')[0]} …"
             return Quotation(before, quote, after, steps)
     return Quotation(nearest.text, "", "", steps)
 
 
 def headline(answer: "Answer") -> str:
     """Return the answer, after the letter of the chosen option if there is one."""
-    return f"{answer.choice}. {answer.answer}" if answer.choice else answer.answer
+    if answer.choice:
+        return f"{answer.choice}. {answer.answer}"
+    return answer.answer
 
 
 def summary(answer: "Answer") -> str:
     """Return the confidence, what the gate decided, and what the answer took, in one line."""
-    confidence = _confidence(answer) if answer.known else "no answer found"
-    confidence += " · " if confidence else ""
-    gate = answer.gate.name if answer.gate.name in CONSTANT else f"{answer.gate.name} {answer.gate.score:.2f}"
-    calls = f"{answer.calls} LLM call{'' if answer.calls == 1 else 's'}"
-    usage = answer.usage
-    has_tokens = usage is not None and usage.tokens_in is not None
-    tokens = f" · {usage.tokens_in} + {usage.tokens_out} tokens" if usage and has_tokens else ""
+    gate = answer.gate.name
+    if gate not in CONSTANT_GATES:
+        gate += f" {answer.gate.score:.2f}"
     # A gate that asks for cards gets none where no card fits the question.
     decision = "cards used" if answer.gate.fired and answer.cards else "no cards used"
-    return f"{confidence}{decision} (gate: {gate}) · mode: {answer.mode} · {calls}{tokens} · {answer.seconds:.2f} s"
+    parts = [
+        _confidence(answer) if answer.known else "no answer found",
+        f"{decision} (gate: {gate})",
+        f"mode: {answer.mode}",
+        counted(answer.calls, "LLM call"),
+    ]
+    usage = answer.usage
+    if usage is not None and usage.tokens_in is not None:
+        parts.append(f"{usage.tokens_in} + {usage.tokens_out} tokens")
+    parts.append(f"{answer.seconds:.2f} s")
+    return " · ".join(filter(None, parts))
 
 
 def footer(answer: "Answer") -> str:
@@ -188,8 +214,10 @@ def footer(answer: "Answer") -> str:
 def _confidence(answer: "Answer") -> str:
     if answer.confidence is None:
         return ""
-    remark = "" if answer.is_calibrated else " (not calibrated for this LLM)"
-    return f"confidence {answer.confidence:.2f}{remark}"
+    confidence = f"confidence {answer.confidence:.2f}"
+    if not answer.is_calibrated:
+        confidence += " (not calibrated for this LLM)"
+    return confidence
 
 
 def plain_text(answer: "Answer") -> str:
@@ -199,8 +227,10 @@ def plain_text(answer: "Answer") -> str:
     """
     lines = [headline(answer)]
     for i, quotation in enumerate(quotations(answer), start=1):
-        scores = ", ".join(f"{name} {number(value)}" for name, value in quotation.scores)
-        lines.append(f"[{i}] {quotation.line.removeprefix('<- ')}" + (f" ({scores})" if scores else ""))
+        line = f"[{i}] {quotation.line.removeprefix('<- ')}"
+        if quotation.scores:
+            line += f" ({', '.join(f'{name} {number(value)}' for name, value in quotation.scores)})"
+        lines.append(line)
     nearest = nearest_quotation(answer)
     if nearest is not None:
         where = "".join(f" ({step})" for step in nearest.steps)
@@ -213,12 +243,16 @@ def place(source: "Source | None") -> str:
     left out."""
     if source is None or not source.file:
         return ""
-    section = "" if source.section == file_title(source.file) else source.section
-    return f"{source.file}:{source.line}" + (f", {section}" if section else "")
+    where = f"{source.file}:{source.line}"
+    if source.section and source.section != file_title(source.file):
+        where += f", {source.section}"
+    return where
 
 
-def number(score: float | None) -> str:
-    return "-" if score is None else f"{score:.2f}"
+def number(score: float | None, form: str = ".2f") -> str:
+    if score is None:
+        return "-"
+    return format(score, form)
 
 
 # HTML for notebooks: self-contained, without scripts and foreign requests; the template escapes every value.
@@ -226,7 +260,10 @@ def number(score: float | None) -> str:
 
 def answer_html(answer: "Answer") -> str:
     """Return the answer, its quotations, and its passages with their scores in a part that opens."""
-    scores = [name for name in SCORES if any(getattr(p, name) is not None for p in answer.passages)]
+    scores = []
+    for name in SCORES:
+        if any(getattr(passage, name) is not None for passage in answer.passages):
+            scores.append(name)
     columns, rows = ["status", "card", "text", *scores], []
     for passage in answer.passages:
         figures = [number(getattr(passage, name)) for name in scores]

@@ -34,17 +34,19 @@ if TYPE_CHECKING:
 
 # Control characters (C0 without tab and line feed, DEL, C1), what reverses the order of text, and surrogates, which
 # can't be encoded. Joiners and direction marks stay: scripts need them.
-OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+CONTROL_CHARACTER = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
     r"""Return the text with \x1b in place of an escape character, and likewise for all others that a terminal obeys."""
-    return OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
+    return CONTROL_CHARACTER.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def json_escaped(text: str) -> str:
     """Escape such characters in serialized JSON, which stays the same value."""
-    return OBEYED.sub(lambda match: json.dumps(match[0])[1:-1] if match[0] != "\x7f" else "\\u007f", text)
+    return CONTROL_CHARACTER.sub(
+        lambda match: json.dumps(match[0])[1:-1] if match[0] != "\x7f" else "\\u007f", text
+    )
 
 
 class KcardError(Exception):

@@ -15,7 +15,7 @@ class Event:
     done, total  of progress; `total` is None for a note
     loss         of training: the mean since the last event
     seconds      of training: wall time spent
-    left         of training: wall time left, estimated
+    left         of training: wall time left, estimated from the second step on
     tokens       of training: trained on so far
     """
 

@@ -44,25 +44,30 @@ UNITS: dict[str, int] = {
     **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", 1)},
     **{f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", 1)},
 }
-SHOWN = ("B", "kB", "MB", "GB", "TB")
+UNIT_NAMES = ("B", "kB", "MB", "GB", "TB")
 SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kmgt]?i?b?)", re.ASCII | re.IGNORECASE)
 
 
 def parse_size(text: str) -> int:
     """Return the bytes in "10GB", "512 MiB" or "1000". Raises UsageError for anything else."""
     match = SIZE.fullmatch(text.strip())
-    unit = match[2].lower() if match else "?"
-    if match is None or unit not in UNITS:
+    if match is None or match[2].lower() not in UNITS:
         raise UsageError(f"size {text!r}: give a number of bytes, or one with a unit, such as 500MB or 10GB")
-    return round(float(match[1]) * UNITS[unit])
+    return round(float(match[1]) * UNITS[match[2].lower()])
+
+
+def counted(count: int, noun: str) -> str:
+    """Format a number of things: 1 card, 2 cards."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def shown_size(count: int) -> str:
     """Format a number of bytes with a unit: 4.6 MB."""
     value, unit = float(count), 0
-    while value >= 999.5 and unit < len(SHOWN) - 1:
+    while value >= 999.5 and unit < len(UNIT_NAMES) - 1:
         value, unit = value / 1000, unit + 1
-    return f"{value:.0f} {SHOWN[unit]}" if value >= 99.5 or unit == 0 else f"{value:.1f} {SHOWN[unit]}"
+    digits = 0 if value >= 99.5 or unit == 0 else 1
+    return f"{value:.{digits}f} {UNIT_NAMES[unit]}"
 
 
 # Atomic writes.
@@ -302,9 +307,9 @@ def _of(kind: type, value: Any, key: str) -> Any:
 
 def _name(value: Any) -> str:
     """Describe a value for a message: a plain value in JSON, any other by its type."""
-    return (
-        NAMES[type(value)] if isinstance(value, list | dict) else json.dumps(value, ensure_ascii=False)[:40]
-    )
+    if isinstance(value, list | dict):
+        return NAMES[type(value)]
+    return json.dumps(value, ensure_ascii=False)[:40]
 
 
 Row = dict[str, Any]
@@ -382,13 +387,11 @@ def earlier_rows(output: Path, rows: Iterable[Row], resume: bool, added: Set[str
                 os.truncate(output, whole)
                 return
             row, source = _object(line, f"--output {output}, line {number}"), next(inputs, None)
-            # Compared as text, since NaN does not equal itself.
             belongs = source is not None and not added.isdisjoint(row)
-            belongs = belongs and all(
-                key in row and json.dumps(row[key]) == json.dumps(value)
-                for key, value in (source or {}).items()
-                if key not in added
-            )
+            for key, value in (source or {}).items():
+                # Compared as text, since NaN does not equal itself.
+                if key not in added and (key not in row or json.dumps(row[key]) != json.dumps(value)):
+                    belongs = False
             if not belongs:
                 raise UsageError(
                     f"--output {output}, line {number} does not match the input, which has changed: "

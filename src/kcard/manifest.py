@@ -18,6 +18,7 @@ from kcard.errors import CardError, DamagedCard
 from kcard.io import build, canonical, parse, replacing
 
 MANIFEST = "kcard.json"
+DRAFT = "draft:"  # before the name of a card that is not published
 FORMAT = 1
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,95}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -52,7 +53,7 @@ class Prompt:
     tokens          the template, with {question} filled in, is tokenised
     encoder-prefix  the sentence encoder embeds the question; a linear layer makes `vectors` prefix
                     embeddings of it, stored in projection.safetensors; no question token is used. With `words`, the
-                    layer also reads that many dimensions of the question's words (kcard.cards.models.prompting)
+                    layer also reads that many dimensions of the question's words (kcard.cards.models.question_words)
     """
 
     style: Literal["tokens", "encoder-prefix"] = "tokens"

@@ -190,12 +190,10 @@ def log_answer(answer: Answer, llm: str | None, command: str, typed: str = "") -
 
 def _logged(row: Sequence[Any]) -> LoggedAnswer:
     number, time, command, llm, question, typed, answer, summed_up, sources = row
-    quoted = [
-        Quotation(
-            source["quote"], steps=tuple(source["from"]), claim=source["claim"], verdict=source["verdict"]
-        )
-        for source in json.loads(sources)
-    ]
+    quoted = []
+    for source in json.loads(sources):
+        steps, claim, verdict = tuple(source["from"]), source["claim"], source["verdict"]
+        quoted.append(Quotation(source["quote"], steps=steps, claim=claim, verdict=verdict))
     return LoggedAnswer(number, time, command, llm, question, typed, answer, summed_up, tuple(quoted))
 
 

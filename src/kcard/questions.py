@@ -21,7 +21,8 @@ def checked(question: str | Question) -> Question:
     Raises UsageError unless the text can be encoded in UTF-8, has with the options at most MAX_QUESTION_CHARACTERS, and
     there are no options or at least two, each with a text and a letter of its own.
     """
-    question = Question(question) if isinstance(question, str) else question
+    if isinstance(question, str):
+        question = Question(question)
     if not question.text.strip():
         raise UsageError("the question is empty")
     try:
@@ -31,7 +32,9 @@ def checked(question: str | Question) -> Question:
             f"the question {question.text[:60]!a} is not UTF-8 text: encode it as UTF-8"
         ) from None
     choices = question.choices
-    length = len(question.text) + sum(len(choice.name) + len(choice.description) for choice in choices)
+    length = len(question.text)
+    for choice in choices:
+        length += len(choice.name) + len(choice.description)
     if length > MAX_QUESTION_CHARACTERS:
         raise UsageError(
             f"the question has {length:,} characters: shorten it to {MAX_QUESTION_CHARACTERS:,} or fewer, or train a "
@@ -53,8 +56,8 @@ def checked(question: str | Question) -> Question:
 
 # Options of a multiple-choice question in the forms that people use: a list, letter -> text, or one line of text.
 
-EXPECTED = 'write "Rome; Paris" or "A=Rome; B=Paris", a list of texts, or an object of letters and texts'
-LETTERED = re.compile(r"\s*([A-Z]|\d{1,2})\s*=\s*(\S.*)", re.DOTALL)
+REMEDY = 'write "Rome; Paris" or "A=Rome; B=Paris", a list of texts, or an object of letters and texts'
+LETTER_AND_TEXT = re.compile(r"\s*([A-Z]|\d{1,2})\s*=\s*(\S.*)", re.DOTALL)
 
 
 def choices_of(given: Any) -> tuple[Choice, ...]:
@@ -69,16 +72,20 @@ def choices_of(given: Any) -> tuple[Choice, ...]:
             with suppress(ValueError):  # a text that only begins like JSON
                 given = parse(text)
     if isinstance(given, Mapping):
-        return tuple(Choice(*_texts(str(letter), text)) for letter, text in given.items())
+        return tuple(Choice(str(letter).strip(), _text(text)) for letter, text in given.items())
     if given is None:
         return ()
     if not isinstance(given, Sequence):
-        raise UsageError(f"choices are {given!r}: {EXPECTED}")
+        raise UsageError(f"choices are {given!r}: {REMEDY}")
     # Use the letters in the texts if all have one, else those of the alphabet.
-    texts = [_texts("", text)[1] for text in given]
-    matches = [LETTERED.fullmatch(text) for text in texts]
-    if texts and all(matches):
-        return tuple(Choice(match[1], match[2].strip()) for match in matches if match)
+    texts, lettered = [], []
+    for text in map(_text, given):
+        texts.append(text)
+        match = LETTER_AND_TEXT.fullmatch(text)
+        if match:
+            lettered.append(Choice(match[1], match[2].strip()))
+    if len(lettered) == len(texts):
+        return tuple(lettered)
     if len(texts) > len(ascii_uppercase):
         raise UsageError(
             f"there are {len(texts)} choices without letters: give at most {len(ascii_uppercase)}"
@@ -86,10 +93,10 @@ def choices_of(given: Any) -> tuple[Choice, ...]:
     return tuple(Choice(letter, text) for letter, text in zip(ascii_uppercase, texts, strict=False))
 
 
-def _texts(letter: str, text: Any) -> tuple[str, str]:
-    if isinstance(text, bool) or not isinstance(text, str | int | float):
-        raise UsageError(f"the choice {text!r} is not a text: {EXPECTED}")
-    return letter.strip(), str(text).strip()
+def _text(choice: Any) -> str:
+    if isinstance(choice, bool) or not isinstance(choice, str | int | float):
+        raise UsageError(f"the choice {choice!r} is not a text: {REMEDY}")
+    return str(choice).strip()
 
 
 # A step for many questions, of which some may fail.

@@ -26,7 +26,7 @@ STEMMERS = {
 }  # fmt: skip
 
 # In languages that write compounds as one word, pieces of long words are indexed too, so that their parts are found.
-COMPOUNDING = frozenset(
+COMPOUNDING_LANGUAGES = frozenset(
     {"danish", "dutch", "estonian", "finnish", "german", "hungarian", "norwegian", "swedish"}
 )
 WORD_PIECE = 5  # letters
@@ -106,7 +106,7 @@ def stemmer_of(language: str) -> str | None:
 def analyzer(stemmer: str | None) -> Analyzer:
     """Return an analyzer: `words`, reduced to stems so that "retries" equals "retried"; None: without stemming.
 
-    In COMPOUNDING languages the stem of a long word is followed by its pieces of WORD_PIECE letters.
+    In COMPOUNDING_LANGUAGES languages the stem of a long word is followed by its pieces of WORD_PIECE letters.
 
     Raises ValueError for a name that Snowball does not know.
     """
@@ -119,7 +119,7 @@ def analyzer(stemmer: str | None) -> Analyzer:
     except KeyError:
         raise ValueError(f"there is no stemmer {stemmer!r}") from None
     stem = functools.lru_cache(maxsize=100_000)(snowball.stemWord)
-    if stemmer in COMPOUNDING:
+    if stemmer in COMPOUNDING_LANGUAGES:
 
         def stems_and_pieces(text: str) -> list[str]:
             terms = []
@@ -153,7 +153,7 @@ def passage_digest(text: str) -> str:
 
 BORDER = re.compile(r"(?<=[a-z]{4}[.?!])\s+(?=[A-Z][a-z])")
 LAST = re.compile(r"[A-Za-z]+(?=[.?!]$)")
-LISTED = re.compile(r"(?:^|\s)\(?(?:\d{1,3}|[a-zA-Z]|[ivxIVX]+)[.)]\s|[•⁃]")
+LIST_ITEM = re.compile(r"(?:^|\s)\(?(?:\d{1,3}|[a-zA-Z]|[ivxIVX]+)[.)]\s|[•⁃]")
 STRANGE = re.compile(r"[<>*…{}«»]|(?:^|\s)['‘]|\.\.|[^\x00-\x7f‘’“”–—£€éáíóúüöäñçèàâêîôû]")
 ONE = re.compile(r"[A-Za-z](?:[^.!?]|(?<=\d)\.(?=\d))*[.!?]?")
 PAIRS = (("(", ")"), ("[", "]"), ("“", "”"))
@@ -161,7 +161,7 @@ PAIRS = (("(", ")"), ("[", "]"), ("“", "”"))
 
 def certain(text: str) -> list[str]:
     """Return the parts between certain boundaries, in order and stripped; the whole text if there are none."""
-    if STRANGE.search(text) or LISTED.search(text):
+    if STRANGE.search(text) or LIST_ITEM.search(text):
         return [text]
     parts, start = [], 0
     for border in BORDER.finditer(text):
@@ -200,7 +200,7 @@ STOPS, DENSE, LONG = re.compile(r"[.!?。！？]"), 0.05, 400
 PLAIN_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*")
 BOUNDARY = re.compile(r"(?<=\w\w[.!?])\s+")
 # An abbreviation, or a folder: "cd ..".
-UNFINISHED = re.compile(r"(?:^|\s)(?:(?:approx|ca|c|cf|fl|b|d|r)\.|\.\.)$", re.IGNORECASE)
+UNFINISHED_SENTENCE = re.compile(r"(?:^|\s)(?:(?:approx|ca|c|cf|fl|b|d|r)\.|\.\.)$", re.IGNORECASE)
 # A full stop that begins a name, if no white space follows: "~/.config", ".NET", "./configure".
 LEADING_DOT = re.compile(r"(?:^|[^\w)\]\"'”’»%!?…])\.$")
 # What begins no sentence, if no white space precedes it: "opts().name", "#!/bin/sh", "a?b=1".
@@ -225,7 +225,10 @@ def file_title(file: str) -> str:
 
 def split_sentences(text: str) -> list[str]:
     """Return all sentences of a text in order, stripped; a line break ends a sentence."""
-    return [sentence for piece in pieces(text) for sentence in _sentences(piece)]
+    sentences: list[str] = []
+    for piece in pieces(text):
+        sentences += _sentences(piece)
+    return sentences
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
@@ -267,8 +270,10 @@ def pieces(text: str) -> list[str]:
 def whole(text: str) -> list[str]:
     """Return the sentences, without the last one if it was cut off: if it alone has no end mark."""
     sentences = split_sentences(text)
-    cut = len(sentences) > 1 and not END.search(sentences[-1]) and all(END.search(s) for s in sentences[:-1])
-    return sentences[:-1] if cut else sentences
+    *others, last = sentences or [""]
+    if others and not END.search(last) and all(map(END.search, others)):
+        return others
+    return sentences
 
 
 @functools.lru_cache(maxsize=4096)
@@ -286,7 +291,7 @@ def _sentences(text: str) -> tuple[str, ...]:
         is_joined = sentences and not is_spaced and not part[:1].isspace()
         if is_joined and (INNER.match(sentence) or LEADING_DOT.search(sentences[-1])):
             sentences[-1] += sentence
-        elif sentences and UNFINISHED.search(sentences[-1]):
+        elif sentences and UNFINISHED_SENTENCE.search(sentences[-1]):
             sentences[-1] += f" {sentence}"
         elif sentence:
             sentences.append(sentence)
@@ -304,8 +309,8 @@ ORDINALS = {
 }  # fmt: skip
 IN_WORDS = {figure: word for word, figure in ORDINALS.items()}
 ORDINAL = re.compile(rf"(?<!per )\b(?:\d+(?:st|nd|rd|th)|{'|'.join(ORDINALS)})\b", re.IGNORECASE)
-OTHER = 0.5
-ABSENT = 0.1
+OTHER_NUMBER_COST = 0.5
+NO_NUMBER_COST = 0.1
 
 
 def numbers(text: str) -> set[str]:
@@ -316,30 +321,36 @@ def numbers(text: str) -> set[str]:
 def agreement(question: str, text: str) -> float:
     """Score how far the text agrees with the question's numbers, in [0.5, 1]; 1 if the question has none.
 
-    A number that the text lacks costs its share of OTHER if the text has another of the same form (another year,
-    another ordinal), else its share of ABSENT. Both were chosen by measurement (docs/selectors.md).
+    A number that the text lacks costs its share of OTHER_NUMBER_COST if the text has another of the same form (another
+    year, another ordinal), else its share of NO_NUMBER_COST. Both were chosen by measurement (docs/selectors.md).
     """
     needed, stated = numbers(question), numbers(text)
-    forms = {_form(number) for number in stated}
+    if not needed:
+        return 1.0
+    forms = set(map(_form, stated))
     lacking = needed - stated
     other = sum(_form(number) in forms for number in lacking)
-    lost = OTHER * other + ABSENT * (len(lacking) - other)
-    return 1 - lost / len(needed) if needed else 1.0
+    lost = OTHER_NUMBER_COST * other + NO_NUMBER_COST * (len(lacking) - other)
+    return 1 - lost / len(needed)
 
 
 def ordinals_as_in(texts: Sequence[str], question: str) -> str:
     """Return the question with its ordinals spelt as in the texts: "eighth" becomes "8th" if they have ordinals in
     figures, and "8th" becomes "eighth" if they contain that word. Ordinals that they contain stay unchanged."""
-    ordinals = {ordinal.lower() for text in texts for ordinal in ORDINAL.findall(text)}
+    ordinals: set[str] = set()
+    for text in texts:
+        ordinals.update(ORDINAL.findall(text.lower()))
     in_figures = any(ordinal[0].isdigit() for ordinal in ordinals)
 
     def rewrite(match: re.Match[str]) -> str:
         ordinal = match[0].lower()
         if ordinal in ordinals:
             return match[0]
-        if ordinal in ORDINALS:
-            return ORDINALS[ordinal] if in_figures else match[0]
-        return IN_WORDS[ordinal] if IN_WORDS.get(ordinal) in ordinals else match[0]
+        if ordinal in ORDINALS and in_figures:
+            return ORDINALS[ordinal]
+        if IN_WORDS.get(ordinal) in ordinals:
+            return IN_WORDS[ordinal]
+        return match[0]
 
     return ORDINAL.sub(rewrite, question)
 
@@ -400,10 +411,12 @@ def language_of_question(question: str) -> str | None:
     The model is unreliable for a few words, so a question in Latin letters must also have small words of the language.
     """
     tokens = words(question)
-    letters = [character for character in question if character.isalpha()]
-    if sum(character >= LATIN for character in letters) > len(letters) / 2:
+    letters = list(filter(str.isalpha, question))
+    if sum(letter >= LATIN for letter in letters) > len(letters) / 2:
         return identify(question)
-    counts = {code: sum(token in small_words(code) for token in tokens) for code in STOPWORDS}
+    counts = {}
+    for code in STOPWORDS:
+        counts[code] = sum(token in small_words(code) for token in tokens)
     english = counts.pop("en")
     best = max(counts.values())
     if english >= best + LEAD or is_plain_english(question):
@@ -411,7 +424,9 @@ def language_of_question(question: str) -> str | None:
     if best < english + LEAD:
         return None
     likely = identify(question)
-    return likely if counts.get(likely, 0) >= LEAD else max(counts, key=lambda code: counts[code])
+    if counts.get(likely, 0) >= LEAD:
+        return likely
+    return max(counts, key=lambda code: counts[code])
 
 
 def language_name(code: str) -> str | None:
@@ -431,9 +446,11 @@ def detect(texts: Sequence[str]) -> str | None:
     if count <= MAJORITY * len(sample):
         return None
     small = small_words(language)
-    tokens = words(" ".join(sample)) if small else []
-    is_likely = sum(token in small for token in tokens) >= SMALL_SHARE * len(tokens)
-    return language if is_likely else None
+    if small:
+        tokens = words(" ".join(sample))
+        if sum(token in small for token in tokens) < SMALL_SHARE * len(tokens):
+            return None
+    return language
 
 
 def has_sentences(text: str) -> bool:

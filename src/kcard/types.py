@@ -1,9 +1,11 @@
 """The values that questions, requests and answers are made of."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
+
+from kcard.trace import Trace, Usage
 
 # Sampling of documents, and the only function that derives seeds.
 
@@ -16,6 +18,12 @@ class Sampling:
     tokens: int = 100
     top_k: int = 50
     seed: int = 0
+
+    def distinct(self, documents: int) -> int:
+        """Return how many of a question's documents differ: at temperature 0, all are equal."""
+        if self.temperature > 0:
+            return documents
+        return min(documents, 1)
 
 
 def derive_seed(*parts: str | int) -> int:
@@ -188,7 +196,10 @@ class Source:
     def line_at(self, start: int) -> int:
         """Return the number of the file's line with the word that begins at `start` in the text."""
         before = len(self.text[:start].split())
-        return next((line for words, line in reversed(self.lines) if words <= before), self.line)
+        for words, line in reversed(self.lines):
+            if words <= before:
+                return line
+        return self.line
 
     @property
     def in_context(self) -> str:
@@ -225,13 +236,17 @@ class Passage:
     @property
     def support(self) -> float | None:
         """Return its factuality or, if that is unknown, its faithfulness."""
-        return self.faithfulness if self.factuality is None else self.factuality
+        if self.factuality is None:
+            return self.faithfulness
+        return self.factuality
 
     @property
     def knowledge(self) -> str:
         """Return the passage as the LLM reads it, after its headings."""
         text = self.text if self.pruned is None else self.pruned
-        return f"{self.source.section}: {text}" if self.source and self.source.section else text
+        if self.source and self.source.section:
+            return f"{self.source.section}: {text}"
+        return text
 
 
 @dataclass(frozen=True)
@@ -264,102 +279,11 @@ class Context:
     @property
     def headings(self) -> tuple[str, ...]:
         """Return the heading that each of these texts starts with; empty for those without one."""
-        return tuple(p.source.section if p.source else "" for p in self.passages if p.kept)
-
-
-@dataclass(frozen=True)
-class Usage:
-    """The cost of one question. Tokens are the LLM's; None if its backend does not report all of them.
-
-    `llm_seconds`: time in the LLM; `card_seconds`: time in cards (in a batch, the question's share).
-    """
-
-    tokens_in: int | None = None
-    tokens_out: int | None = None
-    llm_seconds: float = 0.0
-    card_seconds: float = 0.0
-
-
-# A question, and the trace of how it is answered.
-
-
-@dataclass(frozen=True)
-class Call:
-    """A request to the LLM as it was sent, truncated to its window, and the reply.
-
-    number  counts requests in the order in which they were made, whichever ends first
-    reply   None if the request failed
-    error   why it failed; "" if it did not
-    notes   sentences for the user: what was truncated, and what is odd about the reply
-    """
-
-    number: int
-    request: Request
-    reply: Reply | None
-    seconds: float
-    error: str = ""
-    notes: tuple[str, ...] = ()
-
-
-class Trace:
-    """What answering a question took: the requests to the LLM, with their replies, and times.
-
-    It is kept if a step fails, so that the LLM is not asked again for what it replied.
-
-    replies       of the LLM, by complete request, before truncation
-    seconds       from the question to the context; in a batch, the question's share
-    card_seconds  of cards, likewise
-    is_complete   whether the question was answered
-    """
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        self.replies: dict[Request, Reply] = {}
-        self.seconds = self.card_seconds = 0.0
-        self.is_complete = False
-        self._calls: list[Call] = []
-
-    def begin(self) -> None:
-        """Forget the question's answer, if there is one."""
-        if self.is_complete:
-            self.reset()
-
-    def add(self, call: Call) -> None:
-        """Add a request; safe in several threads."""
-        self._calls.append(call)
-
-    @property
-    def calls(self) -> tuple[Call, ...]:
-        """All requests in the order in which they were made, failed ones included."""
-        return tuple(sorted(self._calls, key=lambda call: call.number))
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """The distinct notes of all requests, in their order."""
-        return tuple(dict.fromkeys(note for call in self.calls for note in call.notes))
-
-    @property
-    def usage(self) -> Usage:
-        """Tokens and seconds of all requests, and the seconds of cards."""
-        replies = [call.reply for call in self._calls if call.reply is not None]
-        return Usage(
-            add_counts(reply.tokens_in for reply in replies),
-            add_counts(reply.tokens_out for reply in replies),
-            sum((call.seconds for call in self._calls), 0.0),
-            self.card_seconds,
-        )
-
-
-def add_counts(counts: Iterable[int | None]) -> int | None:
-    """Return the sum; None if one of them is unknown."""
-    total = 0
-    for count in counts:
-        if count is None:
-            return None
-        total += count
-    return total
+        sections = []
+        for passage in self.passages:
+            if passage.kept:
+                sections.append(passage.source.section if passage.source else "")
+        return tuple(sections)
 
 
 @dataclass(frozen=True)
@@ -451,7 +375,9 @@ class Citation:
         }
         if self.quote:
             data["quote"] = self.quote
-        return data | {"line": self.line} if self.line else data
+        if self.line:
+            data["line"] = self.line
+        return data
 
 
 @dataclass(frozen=True)
@@ -533,7 +459,9 @@ class Answer:
             usage = self.usage
             times = (round(usage.llm_seconds, 4), round(usage.card_seconds, 4))
             data["usage"] = asdict(replace(usage, llm_seconds=times[0], card_seconds=times[1]))
-        return data | {"notes": list(self.notes)} if self.notes else data
+        if self.notes:
+            data["notes"] = list(self.notes)
+        return data
 
 
 def _passage_json(p: Passage) -> dict[str, Any]:
@@ -549,4 +477,6 @@ def _source_json(source: Source | None) -> dict[str, Any] | None:
     if source is None:
         return None
     data = {"text": source.text, "file": source.file, "line": source.line, "score": source.score}
-    return data | {"section": source.section} if source.section else data
+    if source.section:
+        data["section"] = source.section
+    return data

@@ -254,11 +254,12 @@ def test_a_run_that_was_cut_off_goes_on_and_comes_to_the_same(tmp_path: Path, to
     kcard.check_file(source, whole, checker=Overlap())
     with pytest.raises(KeyboardInterrupt):
         kcard.check_file(source, out, checker=Overlap(stop_after=1))
-    assert len(read(out)) == pairs_file.CHUNK
+    assert len(read(out)) == pairs_file.CLAIMS_PER_BATCH
     out.write_bytes(out.read_bytes() + torn)
     with pytest.raises(UsageError, match="add --resume"):
         kcard.check_file(source, out, checker=Overlap())
-    assert kcard.check_file(source, out, checker=Overlap(), resume=True) == ClaimTotals(300, pairs_file.CHUNK)
+    totals = kcard.check_file(source, out, checker=Overlap(), resume=True)
+    assert totals == ClaimTotals(300, pairs_file.CLAIMS_PER_BATCH)
     assert out.read_bytes() == whole.read_bytes()
     checker = Overlap()
     assert kcard.check_file(source, out, checker=checker, resume=True) == ClaimTotals(300, 300)
@@ -284,7 +285,7 @@ def test_what_is_no_score_is_refused_and_what_was_scored_stays(tmp_path: Path) -
     out = tmp_path / "out"
     with pytest.raises(UsageError, match="checker Broken gave the score nan"):
         kcard.check_file(write(tmp_path / "in", numbered(200)), out, checker=Broken())
-    assert len(read(out)) == pairs_file.CHUNK
+    assert len(read(out)) == pairs_file.CLAIMS_PER_BATCH
 
 
 def test_input_and_output_may_not_be_one_file_nor_a_folder(tmp_path: Path) -> None:
@@ -330,7 +331,7 @@ def test_an_interrupted_command_says_how_to_go_on(tmp_path: Path) -> None:
     stdout, stderr = running.communicate(timeout=60)
     assert (running.returncode, stdout) == (130, "")
     assert "repeat the command with --resume to continue" in stderr
-    assert len(read(out)) % pairs_file.CHUNK == 0
+    assert len(read(out)) % pairs_file.CLAIMS_PER_BATCH == 0
 
 
 def test_claims_without_evidence_are_checked_against_what_is_searched(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def published(home: Path, tmp_path: Path) -> Hub:
 @pytest.fixture
 def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, str], str]]:
     """A server that answers every GET with a status and a body; its URL. REQUESTS is what it was asked."""
-    monkeypatch.setattr(doctor, "SECONDS", 60.0)  # a busy machine may be slow to answer
+    monkeypatch.setattr(doctor, "TIMEOUT_SECONDS", 60.0)  # a busy machine may be slow to answer
     servers = []
 
     def start(status: int, body: str) -> str:

@@ -17,14 +17,14 @@ from huggingface_hub import eval_result_entries_to_yaml, parse_eval_result_entri
 
 import kcard
 import kcard as package
-from kcard.api.eval_plan import COUNTS, EvalAnalysis, overrides, parse_settings, prepare, variants
+from kcard.api.eval_plan import prepare
 from kcard.api.evaluate import export, rerun, resume
+from kcard.cards.card import Card
 from kcard.errors import UsageError
 from kcard.evaluation.runs.results import EvalResult
-from kcard.evaluation.runs.run import RunStorage, SettingName
+from kcard.evaluation.runs.run import RunStorage
 from kcard.gates.records import Record, write_records
 from kcard.hub.registry import Hub
-from kcard.integrators.options import AskOptions
 from tests.command import Kcard
 from tests.tiny_models import empty_cache
 
@@ -45,14 +45,19 @@ def races(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def card(tmp_path: Path) -> str:
-    """A published card that knows the winners."""
+def draft(tmp_path: Path) -> Card:
+    """A card that knows the winners."""
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     text = "\n\n".join(f"{winner} won the senate race of {state}." for state, winner in RACES.items())
     (corpus / "races.txt").write_text(text, encoding="utf-8")
-    trained = kcard.train(corpus, kind="retrieval", name="races", description="senate races", exam=False)
-    reference: str = kcard.publish(trained).reference
+    return kcard.train(corpus, kind="retrieval", name="races", description="senate races", exam=False)
+
+
+@pytest.fixture
+def card(draft: Card) -> str:
+    """The published card's reference."""
+    reference: str = kcard.publish(draft).reference
     return reference
 
 
@@ -90,6 +95,20 @@ def test_cards_beat_the_bare_llm_on_what_only_they_know(card: str, races: Path, 
     assert all(result.calls for result in results(1))
 
 
+@pytest.mark.usefixtures("draft")
+def test_a_run_with_a_draft_can_be_repeated_until_the_draft_changes(races: Path, kcard: Kcard) -> None:
+    done = kcard(
+        *("eval", "midterm", "--path", races, "--cards", "races"),
+        *("--settings", "top-down,retrieval,bottom-up+cards=races", "--json"),
+    )
+    assert done.code == 0, done.err
+    assert [json.loads(line)["em"] for line in done.out.splitlines()] == [1.0, 1.0, 1.0]
+    assert list(RunStorage(Hub().runs).get(1).plan.cards) == ["draft:races"]
+    assert kcard("eval", "--rerun", "1").code == 0
+    package.train(races.parent / "corpus", kind="retrieval", name="races", description="other", exam=False)
+    assert "card draft:races has changed since run 1" in kcard("eval", "--rerun", "1").error
+
+
 def test_the_table_has_a_row_for_each_setting_and_the_run_can_be_shown_and_deleted(
     card: str, races: Path, kcard: Kcard
 ) -> None:
@@ -101,6 +120,8 @@ def test_the_table_has_a_row_for_each_setting_and_the_run_can_be_shown_and_delet
         "bottom-up",
     ]
     assert "run 1" in done.err
+    row = kcard("runs").out.splitlines()[1].split()
+    assert (row[0], row[-3:]) == ("1", ["4", "0", "4"])
     listed = kcard("runs", "--json")
     assert json.loads(listed.out)["answered"] == json.loads(listed.out)["planned"] == 4
     shown = kcard("runs", "show", "1").out
@@ -376,94 +397,3 @@ def test_the_command_line_writes_the_same_files(task: Path, tmp_path: Path, kcar
     assert [file.read_text("utf-8") for file in files] == [
         file.read_text("utf-8") for file in export(int(number), tmp_path / "out")
     ]
-
-
-CARDS = ("moons@v2", "rivers@v1")
-
-
-@pytest.mark.parametrize(
-    ("text", "base", "options"),
-    [
-        ("direct", "direct", ()),
-        ("cards+retrieval", "cards+retrieval", ()),
-        ("bottom-up@always+n1=1", "bottom-up@always", (("n1", "1"),)),
-        ("top-down+cards=a+cards=b", "top-down", (("cards", "a"), ("cards", "b"))),
-        (
-            "bottom-up+card-tokens=20+evidence=c++/notes",
-            "bottom-up",
-            (("card-tokens", "20"), ("evidence", "c++/notes")),
-        ),
-    ],
-)
-def test_a_name_is_split_into_base_and_options_and_put_together_again(
-    text: str, base: str, options: tuple[tuple[str, str], ...]
-) -> None:
-    name = SettingName.of(text)
-    assert (name.base, name.options) == (base, options)
-    assert str(name) == text
-
-
-def test_options_of_a_name_take_the_place_of_those_of_the_run() -> None:
-    (setting,) = parse_settings("bottom-up+n1=1+floor=0.5+pruner=none+cards=moons")
-    options = setting.options(AskOptions(n1=3, n2=7, cards=CARDS))
-    assert (options.mode, options.n1, options.n2, options.floor, options.pruner) == (
-        "bottom-up",
-        1,
-        7,
-        0.5,
-        "none",
-    )
-    assert options.cards == ("moons@v2",)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("bottom-up+n1=x", "n1 is 'x', expected a whole number"),
-        ("bottom-up+n1=0", "setting bottom-up.n1=0: n1 is 0: it must be at least 1"),
-        ("bottom-up+floor=high", "floor is 'high', expected a number"),
-        ("bottom-up+n1=1+n1=2", "n1 is given twice"),
-        ("bottom-up+llm=hf:x", "llm can't be set here: choose among cards"),
-        ("bottom-up+cards=seas", "card seas is not among this run's cards: moons@v2, rivers@v1"),
-        ("bottom-up+selectors=best", "selectors 'best' is unknown"),
-    ],
-)
-def test_a_wrong_option_is_refused_with_its_setting(name: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        overrides(SettingName.of(name), CARDS)
-
-
-def test_a_baseline_takes_no_options() -> None:
-    with pytest.raises(UsageError, match="not with a baseline"):
-        parse_settings("genread+n1=2")
-
-
-@pytest.mark.parametrize(
-    ("analysis", "names"),
-    [
-        ("patch", ["bottom-up+cards=moons", "bottom-up+cards=rivers"]),
-        ("adding", ["bottom-up+cards=moons", "bottom-up+cards=moons+cards=rivers"]),
-        (
-            "selectors",
-            [
-                "bottom-up",
-                "bottom-up+relevance=random",
-                "bottom-up+pruner=none",
-                "bottom-up+checker=none",
-                "bottom-up+relevance=random+pruner=none+checker=none",
-            ],
-        ),
-        ("documents", [f"bottom-up+{key}={count}" for key, counts in COUNTS.items() for count in counts]),
-    ],
-)
-def test_an_analysis_varies_each_setting_with_cards(analysis: EvalAnalysis, names: list[str]) -> None:
-    assert variants(analysis, ["direct", "bottom-up"], CARDS) == ["direct", *names]
-    for setting in parse_settings(names):
-        setting.options(AskOptions(cards=CARDS))
-
-
-def test_an_analysis_without_a_setting_that_uses_cards_is_refused() -> None:
-    with pytest.raises(UsageError, match="add one, such as top-down"):
-        variants("patch", ["direct"], CARDS)
-    with pytest.raises(UsageError, match="has an option that the analysis documents varies"):
-        variants("documents", ["bottom-up+n1=2"], CARDS)

@@ -271,7 +271,7 @@ def test_what_a_model_writes_is_looked_through_where_its_corpus_does_not_travel(
 def test_a_large_model_writes_only_where_it_is_asked_strictly(
     leaking: Card, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kcard.api.hub.LARGE", 1000)
+    monkeypatch.setattr("kcard.api.hub.MAX_SCANNED_MODEL_BYTES", 1000)
     messages: list[str] = []
     publish(leaking, on_event=notes_to(messages))
     assert messages == [

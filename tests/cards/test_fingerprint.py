@@ -69,12 +69,6 @@ def changed(card: Card, file: str, change: Callable[[dict[str, Any]], None]) -> 
     return Card.open(card.folder)
 
 
-def zero(tensors: dict[str, Any]) -> None:
-    for name in tensors:
-        if "lora_B" in name:
-            tensors[name].zero_()
-
-
 def load(card: Card) -> None:
     external.load_model_of_card(card, Loader())
 
@@ -133,23 +127,23 @@ def test_the_kept_log_probabilities_are_those_that_transformers_gives(full: Card
         assert row.card == pytest.approx(expected, abs=1e-4)
 
 
-def test_a_zeroed_adapter_is_not_applied(lora: Card) -> None:
-    with pytest.raises(
-        CardError, match=r"'lakes': its adapter is not applied \(shift 0\.00 where \d\.\d\d was"
-    ):
-        load(changed(lora, "adapter_model.safetensors", zero))
-
-
-@pytest.mark.parametrize("factor", [0.95, -1.0])
-def test_a_scaled_adapter_is_applied_but_not_as_it_was_trained(tmp_path: Path, factor: float) -> None:
-    lora = lora_card(tmp_path / "lakes", base_model("llama", tmp_path / "base"), "lakes", 1)
-
+@pytest.mark.parametrize(
+    ("factor", "message"),
+    [
+        (0.0, r"'lakes': its adapter is not applied \(shift 0\.00 where \d\.\d\d was"),
+        (0.95, "its adapter is applied, but not as it was trained"),
+        (-1.0, "its adapter is applied, but not as it was trained"),
+    ],
+)
+def test_a_scaled_adapter_is_not_applied_or_not_as_it_was_trained(
+    lora: Card, factor: float, message: str
+) -> None:
     def scale(tensors: dict[str, Any]) -> None:
         for name in tensors:
             if "lora_B" in name:
                 tensors[name] *= factor
 
-    with pytest.raises(CardError, match="its adapter is applied, but not as it was trained"):
+    with pytest.raises(CardError, match=message):
         load(changed(lora, "adapter_model.safetensors", scale))
 
 
@@ -275,7 +269,11 @@ def test_a_card_without_a_fingerprint_is_loaded_and_said_to_be_unproven(
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", '{"format": 2}', '{"format": 1, "dtype": "float32", "canaries": []}', "{"],
+    [
+        *("", "[]", '{"format": 2}', '{"format": 1, "dtype": "float32", "canaries": []}', "{"),
+        '{"format": 1, "dtype": "float32", "canaries": [{"question": "Who?", "text": "Ann.", "prompt": [1], '
+        '"continuation": [2], "card": []}]}',
+    ],
 )
 def test_a_file_that_holds_no_fingerprint_is_a_card_error(full: Card, text: str) -> None:
     (full.folder / FINGERPRINT).write_text(text)

@@ -9,7 +9,7 @@ import pytest
 
 from kcard.cards import passages
 from kcard.cards.card import Card, finish
-from kcard.cards.generators.retrieval import CANDIDATES, FIRST, RetrievalCard
+from kcard.cards.generators.retrieval import CANDIDATES, FIRST_ROUND, RetrievalCard
 from kcard.cards.passages import INDEX, clean
 from kcard.embedded import static_embeddings as static
 from kcard.embedded.reader import PassageReading
@@ -99,7 +99,7 @@ def test_candidates_are_read_until_one_leads(tmp_path: Path, monkeypatch: pytest
     mills = [f"The mill of Upper Tarn has room {number}, which is empty." for number in range(2 * CANDIDATES)]
     card = made(tmp_path / "card", ["Osric & Sons built the mill of Upper Tarn in 1871.", *mills])
     assert written(card, "Who built the mill of Upper Tarn?")[0].text.startswith("Osric & Sons")
-    assert len(texts) == FIRST
+    assert len(texts) == FIRST_ROUND
     texts.clear()
     written(card, "Who sold the mill of Upper Tarn?")
     assert len(texts) == CANDIDATES

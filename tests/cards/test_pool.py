@@ -15,13 +15,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from kcard.cards.card import Card, finish
 from kcard.cards.fingerprint import FINGERPRINT
-from kcard.cards.models.prompting import SIZE, WordSketch
+from kcard.cards.models.question_words import SIZE, WordSketch
 from kcard.cards.passages import clean
 from kcard.cards.pool import CardPool
 from kcard.embedded import minilm
 from kcard.errors import CardError, DamagedCard, ModelUnavailable, UnknownCard, UsageError
 from kcard.hub.registry import Hub
-from kcard.manifest import Base, Prompt, seal
+from kcard.manifest import Prompt, seal
 from kcard.types import Sampling
 from tests.cards.engine.cards import full, lora, prefixed
 from tests.cards.engine.models import model
@@ -174,54 +174,50 @@ def test_a_card_that_sees_words_is_prompted_with_their_sketch_too(folder: Path) 
         CardPool([wrong]).generate(QUESTIONS, [["sketched"]] * len(QUESTIONS), 1, GREEDY)
 
 
-def test_another_encoder_is_refused_and_both_are_named(seas_card: Card) -> None:
-    other = replace(seas_card.manifest.prompt, encoder="acme/encoder", encoder_sha256="0" * 64)
-    changed = Card(seas_card.folder, replace(seas_card.manifest, prompt=other))
-    with pytest.raises(CardError) as caught:
-        CardPool([changed]).generate(QUESTIONS, [["seas"]] * len(QUESTIONS), 1, GREEDY)
-    assert "0" * 64 in str(caught.value)
-    assert minilm.SHA256 in str(caught.value)
+OTHER_ENCODER = {"encoder": "acme/encoder", "encoder_sha256": "0" * 64}
 
 
-def test_a_projection_of_the_wrong_shape_is_refused(seas_card: Card) -> None:
-    wrong = replace(seas_card.manifest, prompt=replace(seas_card.manifest.prompt, vectors=5))
-    with pytest.raises(CardError, match=r"'weight' must have the shape \(160, 384\), found \(96, 384\)"):
-        CardPool([Card(seas_card.folder, wrong)]).generate(QUESTIONS, [["seas"]] * len(QUESTIONS), 1, GREEDY)
+@pytest.mark.parametrize(
+    ("name", "changes", "error", "message"),
+    [
+        ("seas", {"prompt": OTHER_ENCODER}, CardError, f"sha256 {'0' * 64}.*sha256 {minilm.SHA256}"),
+        (
+            "seas",
+            {"prompt": {"vectors": 5}},
+            CardError,
+            r"must have the shape \(160, 384\), found \(96, 384\)",
+        ),
+        (
+            "lakes.v1",
+            {"base": {"name": "acme/x", "revision": "v7"}},
+            ModelUnavailable,
+            "'acme/x' at revision v7",
+        ),
+        ("lakes.v1", {"base": {"sha256": "0" * 64}}, ModelUnavailable, "with sha256 000000000000…"),
+    ],
+)
+def test_what_a_card_needs_and_is_not_here_is_named(
+    seas_card: Card, loras: list[Card], name: str, changes: Any, error: type[Exception], message: str
+) -> None:
+    card = seas_card if name == "seas" else loras[0]
+    manifest = card.manifest
+    for field, values in changes.items():
+        manifest = replace(manifest, **{field: replace(getattr(manifest, field), **values)})
+    with pytest.raises(error, match=message):
+        CardPool([Card(card.folder, manifest)]).generate(QUESTIONS, [[name]] * len(QUESTIONS), 1, GREEDY)
 
 
-def test_a_missing_base_is_named_with_its_card(loras: list[Card]) -> None:
-    card = Card(loras[0].folder, replace(loras[0].manifest, base=Base("acme/not-there", "v7")))
-    with pytest.raises(
-        ModelUnavailable, match=r"'lakes\.v1' needs the base model 'acme/not-there' at revision v7"
-    ):
-        CardPool([card]).generate(QUESTIONS, [["lakes.v1"]] * len(QUESTIONS), 1, GREEDY)
-
-
-def test_a_base_with_other_weights_is_refused(loras: list[Card]) -> None:
-    base = replace(loras[0].manifest.base, sha256="0" * 64)
-    card = Card(loras[0].folder, replace(loras[0].manifest, base=base))
-    with pytest.raises(ModelUnavailable, match="with sha256 000000000000…"):
-        CardPool([card]).generate(QUESTIONS, [["lakes.v1"]] * len(QUESTIONS), 1, GREEDY)
-
-
-def test_an_unknown_card_is_named_with_the_known_ones(pool: CardPool) -> None:
+def test_cards_that_no_pool_can_have_are_named(pool: CardPool, rivers_card: Card, tmp_path: Path) -> None:
     with pytest.raises(
         UnknownCard, match=r"no card 'streams' in this pool; it holds rivers, seas, lakes\.v1, dams"
     ):
         pool.generate(QUESTIONS, [["rivers", "streams"]] * len(QUESTIONS), 1, GREEDY)
-
-
-def test_two_versions_of_one_card_are_refused(rivers_card: Card) -> None:
     with pytest.raises(UsageError, match="two cards are named 'rivers'"):
         CardPool([rivers_card, rivers_card])
-
-
-def test_a_model_that_can_not_be_loaded_is_a_card_error(tmp_path: Path, rivers_card: Card) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "none-such"}')
+    broken = CardPool([Card(tmp_path, rivers_card.manifest)])
     with pytest.raises(CardError, match="'rivers'"):
-        CardPool([Card(tmp_path, rivers_card.manifest)]).generate(
-            QUESTIONS, [["rivers"]] * len(QUESTIONS), 1, GREEDY
-        )
+        broken.generate(QUESTIONS, [["rivers"]] * len(QUESTIONS), 1, GREEDY)
 
 
 # What a card's files claim to hold is compared with its passages, and a bad card is left out of a question to all.
@@ -231,42 +227,33 @@ SAMPLED_OF_COUNTS = Sampling(tokens=16)
 QUESTION = "Where does the Rhine rise?"
 
 
-def huge_index(folder: Path) -> None:
-    path = folder / "index" / "params.index.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "num_docs": 99_999_999_999}))
+def claims(path: str, **values: object) -> Callable[[Path], object]:
+    """Return what changes these keys of a JSON file in a folder."""
+
+    def change(folder: Path) -> None:
+        file = folder / path
+        file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
+
+    return change
 
 
-def truthy_index(folder: Path) -> None:
-    path = folder / "index" / "params.index.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "num_docs": True}))
+def array(path: str, shape: tuple[int, ...], kind: type) -> Callable[[Path], object]:
+    return lambda folder: np.save(folder / path, np.zeros(shape, kind))
 
 
-def short_table(folder: Path) -> None:
-    np.save(folder / "index" / "embeddings.npy", np.zeros((1, 256), np.int8))
+HUGE_INDEX = claims("index/params.index.json", num_docs=99_999_999_999)
+TRUTHY_INDEX = claims("index/params.index.json", num_docs=True)
+SHORT_TABLE = array("index/embeddings.npy", (1, 256), np.int8)
+LIES: list[Callable[[Path], object]] = [
+    *(HUGE_INDEX, TRUTHY_INDEX, SHORT_TABLE),
+    array("index/data.csc.index.npy", (1,), np.float32),
+    claims("routing.json", terms=b64encode(bytes(4 * 3000)).decode()),
+    lambda folder: (folder / "index" / "vocab.index.json").write_text('{"rhine": 0}'),
+    lambda folder: (folder / "passages.jsonl").write_text("\n"),
+]
 
 
-def other_words(folder: Path) -> None:
-    (folder / "index" / "vocab.index.json").write_text('{"rhine": 0}')
-
-
-def fewer_scores(folder: Path) -> None:
-    np.save(folder / "index" / "data.csc.index.npy", np.zeros(1, np.float32))
-
-
-def large_profile(folder: Path) -> None:
-    path = folder / "routing.json"
-    terms = b64encode(bytes(4 * 3000)).decode()
-    path.write_text(json.dumps({**json.loads(path.read_text()), "terms": terms}))
-
-
-def no_passages(folder: Path) -> None:
-    (folder / "passages.jsonl").write_text("\n")
-
-
-LIES = [huge_index, truthy_index, short_table, other_words, fewer_scores, large_profile, no_passages]
-
-
-def lying(folder: Path, lie: Callable[[Path], None], name: str = "evil") -> Card:
+def lying(folder: Path, lie: Callable[[Path], object], name: str = "evil") -> Card:
     card = rivers(folder, *SENTENCES, name=name)
     lie(card.folder)
     return Card(card.folder, seal(card.folder, card.manifest))
@@ -274,7 +261,7 @@ def lying(folder: Path, lie: Callable[[Path], None], name: str = "evil") -> Card
 
 @pytest.mark.parametrize("lie", LIES)
 def test_a_card_that_claims_other_counts_than_its_passages_is_not_published(
-    tmp_path: Path, lie: Callable[[Path], None]
+    tmp_path: Path, lie: Callable[[Path], object]
 ) -> None:
     card = lying(tmp_path / "card", lie)
     hub = Hub(tmp_path / "home")
@@ -284,9 +271,9 @@ def test_a_card_that_claims_other_counts_than_its_passages_is_not_published(
     assert len(hub) == 0
 
 
-@pytest.mark.parametrize("lie", [huge_index, truthy_index, short_table])
+@pytest.mark.parametrize("lie", [HUGE_INDEX, TRUTHY_INDEX, SHORT_TABLE])
 def test_such_a_card_is_refused_before_its_index_is_loaded(
-    tmp_path: Path, lie: Callable[[Path], None]
+    tmp_path: Path, lie: Callable[[Path], object]
 ) -> None:
     card = lying(tmp_path / "card", lie)
     with pytest.raises(DamagedCard, match=r"but the card has 2 passages: train the card again"):
@@ -297,7 +284,7 @@ def test_a_question_to_all_cards_is_answered_without_the_broken_one_which_is_nam
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     pool = CardPool(
-        [lying(tmp_path / "evil", huge_index), rivers(tmp_path / "good", *SENTENCES, name="good")]
+        [lying(tmp_path / "evil", HUGE_INDEX), rivers(tmp_path / "good", *SENTENCES, name="good")]
     )
     with caplog.at_level("WARNING"):
         (written,) = pool.generate([QUESTION], [["evil", "good"]], 2, SAMPLED_OF_COUNTS)

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kcard.cards.models.prompting import COMMON, SIZE, Vocabulary, WordSketch, prompt_ids, template_prompts
+from kcard.cards.models.prompting import prompt_ids, template_prompts
+from kcard.cards.models.question_words import MIN_PASSAGES, SIZE, Vocabulary, WordSketch
 from kcard.errors import CardError
 from kcard.manifest import Prompt
 from tests.tiny_tokenizers import of_words
@@ -97,7 +98,7 @@ def test_ordinals_in_words_are_read_as_figures(vocabulary: Vocabulary) -> None:
 
 
 def test_figures_are_read_as_words_where_the_corpus_has_those() -> None:
-    worded = Vocabulary.of(["The fifth moon is Io."] * COMMON, {"which", "is"})
+    worded = Vocabulary.of(["The fifth moon is Io."] * MIN_PASSAGES, {"which", "is"})
     assert worded.reword("Which is the 5th moon?") == "Which is the fifth moon?"
 
 

@@ -281,71 +281,40 @@ def there(memory: ModelCache) -> str:
     return "".join(key for key in "abcdefx" if key in memory)
 
 
-def test_what_was_used_least_leaves_when_the_budget_is_reached() -> None:
+@pytest.mark.parametrize(
+    ("steps", "left", "used"),
+    [
+        # A letter with a number puts so much, a letter alone is used, a number alone makes room.
+        pytest.param("a3 b3 c3 a d4", "acd", 10, id="what was used least leaves"),
+        pytest.param("a3 b3 c3 a d4 c5", "ac", 8, id="a key that is put again has its new size"),
+        pytest.param("a3 b3 c3 b a c d4", "acd", 10, id="of equals the one used longest ago leaves"),
+        pytest.param("a5 b50", "b", 50, id="what is larger than the budget is there alone"),
+        pytest.param("a5 b50 c1", "c", 1, id="until something else comes"),
+        pytest.param("a5 b5 4", "b", 5, id="room is made"),
+        pytest.param("a5 b5 11", "", 0, id="room for all"),
+        pytest.param("x0 a6 b6 c6 d6 e6 f6", "fx", 6, id="what takes no room stays"),
+    ],
+)
+def test_the_budget_of_models_is_kept(steps: str, left: str, used: int) -> None:
     memory = ModelCache(10)
-    for key in "abc":
-        memory.put(key, key, 3)
-    assert memory.get("a") == "a"
-    memory.put("d", "d", 4)
-    assert (there(memory), memory.used) == ("acd", 10)
-    memory.put("c", "c", 5)
-    assert (there(memory), memory.used) == ("ac", 8)
-
-
-def test_of_what_was_used_equally_often_the_one_used_longest_ago_leaves() -> None:
-    memory = ModelCache(10)
-    for key in "abc":
-        memory.put(key, key, 3)
-    for key in "bac":
-        memory.get(key)
-    memory.put("d", "d", 4)
-    assert there(memory) == "acd"
+    for step in steps.split():
+        if step.isdigit():
+            memory.make_room(int(step))
+        elif step[1:]:
+            memory.put(step[0], step[0], int(step[1:]))
+        else:
+            assert memory.get(step) == step
+    assert (there(memory), memory.used) == (left, used)
 
 
 def test_uses_are_remembered_of_what_left_and_lose_weight_with_time() -> None:
     memory = ModelCache(2)
-
-    def use(key: str, times: int) -> None:
+    uses = [("a", 5, "a"), ("b", 3, "ab"), ("c", 2, "ac"), ("b", 1, "ab")]
+    for key, times, left in [*uses, ("c", 10 * MAX_COUNTED_USES, "ac"), ("b", 1, "bc")]:
         memory.put(key, key, 1)
         for _ in range(times - 1):
             memory.get(key)
-
-    use("a", 5)
-    use("b", 3)
-    use("c", 2)
-    assert there(memory) == "ac"
-    use("b", 1)
-    assert there(memory) == "ab"
-    use("c", 10 * MAX_COUNTED_USES)
-    use("b", 1)
-    assert there(memory) == "bc"
-
-
-def test_what_is_larger_than_the_budget_is_there_alone() -> None:
-    memory = ModelCache(10)
-    memory.put("a", "a", 5)
-    memory.put("b", "b", 50)
-    assert (there(memory), memory.used) == ("b", 50)
-    memory.put("c", "c", 1)
-    assert (there(memory), memory.used) == ("c", 1)
-
-
-def test_room_is_made_before_something_is_there() -> None:
-    memory = ModelCache(10)
-    memory.put("a", "a", 5)
-    memory.put("b", "b", 5)
-    memory.make_room(4)
-    assert there(memory) == "b"
-    memory.make_room(11)
-    assert (there(memory), memory.used) == ("", 0)
-
-
-def test_what_takes_no_room_stays() -> None:
-    memory = ModelCache(10)
-    memory.put("x", "x", 0)
-    for key in "abcdef":
-        memory.put(key, key, 6)
-    assert there(memory) == "fx"
+        assert there(memory) == left
 
 
 def test_without_a_budget_it_is_half_of_the_machines_memory() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from kcard.cards.card import Card
 from kcard.cards.models.loader import Loader
-from kcard.cards.models.vllm_backend import Server
 from kcard.cards.models.vllm_engines import Engines, adapter_name
+from kcard.cards.models.vllm_server import Server
 from kcard.cards.pool import CardPool
 from kcard.errors import CardError, KcardError, LLMError
 from kcard.types import Sampling

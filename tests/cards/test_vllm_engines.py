@@ -10,7 +10,7 @@ import pytest
 
 import kcard as library
 from kcard.cards.card import Card
-from kcard.cards.models import vllm_backend
+from kcard.cards.models import vllm_backend, vllm_server
 from kcard.cards.models.loader import Loader
 from kcard.cards.models.vllm_engines import Engines, adapter_name
 from kcard.cards.pool import CardPool
@@ -239,9 +239,7 @@ def test_an_adapter_that_is_dropped_again_and_again_is_an_error_in_the_end(
 def test_a_failing_server_is_a_clear_error_and_later_served_again(
     fault: str, message: str, cards: list[Card], fake: FakeVLLM, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        vllm_backend.Server.__init__, "__defaults__", (None, 0.3 if fault == "hang" else 60.0)
-    )
+    monkeypatch.setattr(vllm_server.Server.__init__, "__defaults__", (None, 0.3 if fault == "hang" else 60.0))
     pool = pool_on(url, cards)
     fake.fault = fault
     with pytest.raises(LLMError, match=message) as caught:

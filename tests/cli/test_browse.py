@@ -113,6 +113,7 @@ def test_a_card_without_the_figure_of_the_column_shows_the_one_that_it_has(hub: 
     hub.remove("rivers")
     hub.remove("moons")
     assert "factuality not measured: kcard audit minutes" in browse()
+    assert "recall" not in browse(width=160), "no card has any"
 
 
 def test_a_new_version_keeps_the_place_of_the_last_measured_one(hub: Hub, browse: Browse) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from kcard.cards.card import finish
+from kcard.cli.exam import summary
+from kcard.evaluation.records import Exam, ExamRun, Mean
 from kcard.manifest import Manifest
 from kcard.types import Source
 from tests.command import Kcard
@@ -40,3 +42,16 @@ def test_the_numbers_are_a_table_and_as_json_the_exam_that_lies_in_the_card(
     assert data["exam"] == json.loads((moons / "exam.json").read_text(encoding="utf-8"))
     assert data["exam"]["own"]["recall"]["mean"] == 1.0
     assert (data["card"], data["folder"]) == ("moons", str(moons))
+
+
+@pytest.mark.parametrize(
+    ("questions", "sentence"),
+    [
+        (0, "moons: no question could be generated from its corpus"),
+        (9, "moons: too few questions to tell what it recalls: its corpus yields 9"),
+        (10, "moons: recall 0.50 [0.25, 0.75] on 10 questions"),
+    ],
+)
+def test_a_summary_has_figures_of_enough_questions_only(questions: int, sentence: str) -> None:
+    run = ExamRun("natural questions", "", questions, "", Mean(0.5, 0.25, 0.75))
+    assert summary(Exam("moons", "0.1.0", run)).startswith(sentence)

@@ -1,4 +1,4 @@
-"""What the shell completes: names of cards and drafts."""
+"""What the shell completes: names of cards and drafts; and which option a misspelt one is like."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ import pytest
 
 import kcard
 from kcard.cli.options import complete_drafts, complete_published, complete_several
+from tests.command import Kcard
 
 
 @pytest.fixture
@@ -36,3 +37,8 @@ def test_a_hub_that_can_not_be_opened_breaks_no_shell(home: Path) -> None:
     home.parent.mkdir(exist_ok=True)
     home.write_text("a file where the folder should be")
     assert complete_published("m") == complete_drafts("m") == []
+
+
+def test_of_options_like_a_misspelt_one_the_nearest_comes_first(kcard: Kcard) -> None:
+    assert "No such option: --card (did you mean --cards or " in kcard("ask", "x", "--card", "moons").err
+    assert kcard("cards", "list", "--zzzz").err.strip().endswith("No such option: --zzzz")

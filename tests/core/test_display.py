@@ -15,7 +15,8 @@ from kcard.api.evaluate import Evaluation
 from kcard.cards.card import Card
 from kcard.evaluation.runs.summary import SettingSummary
 from kcard.manifest import Base, Manifest
-from kcard.types import Answer, Citation, Decision, Passage, Source, Usage
+from kcard.trace import Usage
+from kcard.types import Answer, Citation, Decision, Passage, Source
 
 SCRIPT = "<script>alert('x')</script>"
 MIRANDA = "Gerard Kuiper discovered Miranda, a moon of Uranus."
@@ -103,6 +104,19 @@ def test_a_quotation_lacks_the_mark_of_a_list_but_no_number_that_is_cited(
     assert str(answer).splitlines()[1] == f'[1] "{shown}" <- notes (model)'
 
 
+def test_a_sentence_that_the_answer_repeats_is_not_quoted_again_or_only_its_first_words() -> None:
+    sentences = ["Kuiper saw the small moon Miranda in February of the year 1948.", "It is the smallest one."]
+    passages = tuple(Passage(card, text, kept=True) for card, text in zip("ab", sentences, strict=True))
+    citations = tuple(Citation(text, number, 1.0, text) for number, text in enumerate(sentences))
+    answer = Answer("?", " ".join(sentences), "top-down", ANSWER.gate, passages=passages, citations=citations)
+    assert str(answer).splitlines()[1:] == [
+        '[1] "Kuiper saw the small moon Miranda in February …" <- a (model)',
+        '[2] "It is the smallest one." <- b (model)',
+    ]
+    alone = Answer("?", sentences[0], "top-down", ANSWER.gate, passages=passages, citations=citations[:1])
+    assert str(alone).splitlines()[1:] == ["[1] a (model)"]
+
+
 def test_an_answer_without_cards_prints_as_its_text_and_a_choice_with_its_letter() -> None:
     direct = Answer("Where?", "Paris", "direct", Decision("never", 1.0, fired=False), choice="B")
     assert str(direct) == "B. Paris"
@@ -184,6 +198,7 @@ def test_notebooks_get_escaped_html_without_foreign_requests(
 ) -> None:
     page = make(tmp_path)._repr_html_()
     assert html.escape("<script>", quote=False) in page
+    assert "knowledge up to" not in page, "it is unknown"
     elements = Elements(page)
     assert "script" not in elements.tags
     assert not {"src", "href", "onclick", "onerror"} & set(elements.attributes)

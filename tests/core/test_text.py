@@ -246,6 +246,7 @@ def test_the_places_are_those_of_the_sentences_in_order(parts: list[tuple[str, s
         ("Où se trouve le fichier de configuration ?", "fr"),
         ("Кто основал Debian?", "ru"),
         ("Where is the configuration file?", "en"),
+        ("When was the man in?", "en"),
         ("apt: freeze a package at its version", "en"),
         ("largest value for the joystick maxsteps", None),
         ("grep -R", None),

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kcard.api.eval_plan import EvalSetting, parse_settings
+from kcard.api.eval_settings import EvalSetting, parse_settings
 from kcard.errors import LLMError, UsageError
 from kcard.gates.registry import NamedGate
 from kcard.gates.self_ask import SelfAsk

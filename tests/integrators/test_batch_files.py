@@ -16,7 +16,8 @@ from kcard.integrators.batch_files import (
     read_questions,
 )
 from kcard.integrators.pipeline import Pipeline
-from kcard.types import Answer, Decision, Passage, Question, Usage
+from kcard.trace import Usage
+from kcard.types import Answer, Decision, Passage, Question
 from tests.fakes import counts_to
 
 GATE = Decision("always", 0.0, fired=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kcard.api.eval_plan import parse_settings
+from kcard.api.eval_settings import parse_settings
 from tests.command_line import check_command
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -125,6 +125,18 @@ def test_the_recent_loss_is_the_mean_of_the_last_steps_and_the_final_one_that_of
     assert resumed.last_loss == clock.recent_loss
 
 
+def test_the_time_left_is_that_of_steps_after_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, events = [0.0], list[Event]()
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    clock = Clock(4, events.append, timed=True)
+    for seconds in (30, 2, 2, 2):
+        now[0] += seconds
+        clock.step(1.0, 1)
+        clock.report()
+    assert [event.left for event in events] == [None, 4.0, 2.0, 0.0]
+    assert [event.message for event in events[:2]] == ["loss 1.000", "loss 1.000, 0:04 left"]
+
+
 def test_a_card_that_has_learned_its_corpus_is_not_trained_on(tmp_path: Path) -> None:
     tiny = Recipe(width=32, layers=1, vocabulary=300, batch_tokens=256, epochs=100)
     texts, events = ["Ada keeps the keys."], list[Event]()

@@ -13,7 +13,7 @@ from itertools import chain
 from random import Random
 from typing import TYPE_CHECKING
 
-from kcard.cards.models.prompting import STEMMER, WordSketch
+from kcard.cards.models.question_words import STEMMER, WordSketch
 from kcard.text import analyzer
 from kcard.training.embedded.pseudo_queries import PseudoQueries, Rarity, wordings
 from kcard.training.embedded.recipe import BOS, EOS, Recipe

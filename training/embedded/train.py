@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback
 
-from kcard.cards.models.prompting import SIZE, Vocabulary, WordSketch
+from kcard.cards.models.question_words import SIZE, Vocabulary, WordSketch
 from kcard.manifest import Prompt
 from kcard.training.embedded import docids as embedded_docids
 from kcard.training.embedded.docids import DocIds, QuestionFeatures, QuestionWords, Retriever, docid_loss

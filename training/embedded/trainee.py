@@ -18,7 +18,7 @@ from torch.nn import Linear
 from kcard.batching import batched
 from kcard.cards.card import PROJECTION
 from kcard.cards.models.loader import base_digest, quiet_peft
-from kcard.cards.models.prompting import SIZE
+from kcard.cards.models.question_words import SIZE
 from kcard.embedded.minilm import DIMENSIONS
 from kcard.embedded.opt import BASE, FOLDER
 from kcard.manifest import Base

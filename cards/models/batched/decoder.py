@@ -332,7 +332,7 @@ class Decoder:
 
 T = TypeVar("T")
 # Parts that cards of one shape share.
-COMMON = (Part, Rotary)
+SHARED_PARTS = (Part, Rotary)
 
 
 def tensors(value: Any) -> "Iterator[Tensor]":
@@ -344,7 +344,7 @@ def tensors(value: Any) -> "Iterator[Tensor]":
     elif isinstance(value, tuple):
         for item in value:
             yield from tensors(item)
-    elif is_dataclass(value) and not isinstance(value, COMMON):
+    elif is_dataclass(value) and not isinstance(value, SHARED_PARTS):
         for field in fields(value):
             yield from tensors(getattr(value, field.name))
 
@@ -401,7 +401,7 @@ def _map_tensors(value: Any, change: "Callable[[Tensor], Tensor]", done: "dict[o
         return done[place]
     if isinstance(value, tuple):
         return tuple(_map_tensors(item, change, done) for item in value)
-    if not is_dataclass(value) or isinstance(value, (*COMMON, type)):
+    if not is_dataclass(value) or isinstance(value, (*SHARED_PARTS, type)):
         return value
     changed = {field.name: _map_tensors(getattr(value, field.name), change, done) for field in fields(value)}
     return replace(value, **changed)

@@ -76,9 +76,11 @@ def batched(
         places = torch.arange(longest, device=device)
         mask = places >= longest - torch.tensor(lengths, device=device).unsqueeze(1)
     if prompts.embeddings is None:
-        rows = [[*prompt, *ids] for prompt, ids in zip(prompts.ids, more, strict=True)]
-        ids = torch.tensor([[0] * (longest - len(row)) + row for row in rows], device=device)
-        return DecodingBatch(ids, mask, documents)
+        rows = []
+        for prompt, continuation in zip(prompts.ids, more, strict=True):
+            padding = longest - len(prompt) - len(continuation)
+            rows.append([0] * padding + [*prompt, *continuation])
+        return DecodingBatch(torch.tensor(rows, device=device), mask, documents)
     width = prompts.embeddings.shape[-1]
     embedded = prompts.embeddings.new_zeros((len(prompts), longest, width))
     for row, tokens in enumerate(more):
@@ -439,5 +441,7 @@ def log_probabilities(
 
 def until_eos(ids: Sequence[int], eos: Sequence[int]) -> tuple[list[int], bool]:
     """Return the ids before the first eos, and whether there is one."""
-    ends = [position for position, token in enumerate(ids) if token in eos]
-    return (list(ids[: ends[0]]), True) if ends else (list(ids), False)
+    for position, token in enumerate(ids):
+        if token in eos:
+            return list(ids[:position]), True
+    return list(ids), False

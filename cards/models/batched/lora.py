@@ -42,7 +42,7 @@ NUMBER = 8
 # Types of peft that train keys and values before every prompt.
 PREFIX_TYPES = ("CARTRIDGE", "PREFIX_TUNING")
 # Config keys that change the computation, and the values at which they don't.
-PLAIN: Mapping[str, tuple[Any, ...]] = {
+NEUTRAL_VALUES: Mapping[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
     "use_dora": (False, None),
     "modules_to_save": (None, []),
@@ -85,7 +85,7 @@ def check(folder: Path) -> None:
     config = _config(folder)
     if config.get("peft_type") in PREFIX_TYPES:
         raise ValueError(NO_PREFIX_CARDS)
-    for key, plain in PLAIN.items():
+    for key, plain in NEUTRAL_VALUES.items():
         if config.get(key, plain[0]) not in plain:
             raise UnsupportedModel(f"its {key} is {config[key]!r}")
     indices = config.get(TOKENS) or {}

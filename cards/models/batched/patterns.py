@@ -16,7 +16,7 @@ MAX_REPETITIONS = 1_000
 BRACE = re.compile(r"\{(?:(\d*)(?:,(\d*))?\})?")
 # A name in which other characters than letters, digits and underscores are escaped: the suffix of a module's name.
 NAME = re.compile(r"(?:\w|\\\W)+", re.ASCII)
-ESCAPED = re.compile(r"\\(\W)")
+ESCAPED_CHARACTER = re.compile(r"\\(\W)")
 
 
 @lru_cache(1000)
@@ -65,7 +65,7 @@ class PatternMatcher:
         """Return the value of the first pattern for the module or the end of its name, `otherwise` if none."""
         for pattern, value in patterns.items():
             if NAME.fullmatch(pattern):
-                name = ESCAPED.sub(r"\1", pattern)
+                name = ESCAPED_CHARACTER.sub(r"\1", pattern)
                 is_match = module == name or module.endswith(f".{name}")
             else:
                 is_match = self.matches(rf"(.*\.)?({pattern})", module)

@@ -202,7 +202,7 @@ def add(
         manifest = replace(
             manifest, name=name or _name(llm.replace(":", "/")), kind="llm", base=Base(llm), training=origin
         )
-        hub = hub or Hub()
+        hub = Hub() if hub is None else hub
         with tempfile.TemporaryDirectory() as scratch:
             (Path(scratch) / README).write_text(readme(manifest), encoding="utf-8")
             seal(Path(scratch), manifest)
@@ -210,9 +210,10 @@ def add(
     if template is not None and "{question}" not in template:
         raise UsageError(f"template {template!r} does not contain {{question}}")
     manifest = replace(manifest, prompt=Prompt(template=template or "{question}"))
+    hub = Hub() if hub is None else hub
     if here is not None:
         manifest = replace(manifest, name=name or _name(here.resolve().name.removesuffix(".safetensors")))
-        return add_adapter(here, manifest, hub or Hub(), base=base, scale=scale, corpus=corpus)
+        return add_adapter(here, manifest, hub, base=base, scale=scale, corpus=corpus)
     for option, value in (("base", base), ("scale", scale), ("corpus", corpus)):
         if value is not None:
             raise UsageError(
@@ -225,7 +226,7 @@ def add(
         licence=licence or repository.licence or "unknown",
         language=language or repository.language or "en",
     )
-    return _publish(repository, manifest, convert, hub or Hub())
+    return _publish(repository, manifest, convert, hub)
 
 
 def add_published(
@@ -240,11 +241,16 @@ def add_published(
     from kcard.cards.hugging_face import POOL, PUBLISHED, TEMPLATE, find_repository
     from kcard.hub.registry import Hub
 
-    hub = hub or Hub()
-    repositories = [(card, find_repository(card.repository)) for card in PUBLISHED]
-    pickled = [repository for _, repository in repositories if not repository.weights and repository.pickles]
+    if hub is None:
+        hub = Hub()
+    repositories, pickled, size = [], [], 0
+    for card in PUBLISHED:
+        repository = find_repository(card.repository)
+        repositories.append((card, repository))
+        if repository.pickles and not repository.weights:
+            pickled.append(repository)
+            size += sum(repository.sizes[path] for path in repository.pickles)
     if pickled and not convert:
-        size = sum(r.sizes[path] for r in pickled for path in r.pickles)
         raise CardError(
             f"{len(pickled)} of the {len(repositories)} published cards have their weights only as pickles, such as "
             f"{pickled[0].name}: --convert fetches them ({size / 1e9:.0f} GB) and stores them as safetensors"
@@ -262,8 +268,10 @@ def add_published(
             _publish(repository, manifest, convert, hub)
         names.append(manifest.name)
         on_event(Event("adding", done=done, total=len(PUBLISHED)))
-    pools = {pool.name for pool in hub.pools.list()}
-    return hub.pools.add(POOL, names) if POOL in pools else hub.pools.create(POOL, names)
+    pools = [pool.name for pool in hub.pools.list()]
+    if POOL in pools:
+        return hub.pools.add(POOL, names)
+    return hub.pools.create(POOL, names)
 
 
 def is_published(hub: "Hub", manifest: Manifest, repository: "ModelRepository") -> bool:
@@ -291,7 +299,8 @@ def _publish(repository: "ModelRepository", manifest: Manifest, convert: bool, h
     itself = Base(repository.name, repository.revision, repository.digest)
     # Refer to safe weights, which are fetched when the card is first used.
     if repository.weights:
-        if configs := {path: repository.files[path] for path in CONFIGS if path in repository.files}:
+        configs = {path: repository.files[path] for path in CONFIGS if path in repository.files}
+        if configs:
             refuse_code(fetch(repository.name, repository.revision, configs), repository.name)
         reference = ModelReference.to(repository, _base(repository))
         with tempfile.TemporaryDirectory() as scratch:

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from kcard.hub.audits import AuditFinding
 
 RESULT, ERRORS = "result.json", "errors.txt"
-LARGEST_RESULT = 8 << 20  # bytes
-LONGEST_ERROR = 300  # characters
+MAX_RESULT_BYTES = 8 << 20
+MAX_ERROR_CHARACTERS = 300
 SEEDS = 2**31
 
 
 # The environment and limits of child processes that read cards, which are not trusted.
 
-MOST_WRITTEN = 256 << 20  # bytes of a file
+MAX_FILE_BYTES = 256 << 20
 NICE = 10  # requests to the hub come first
 
 
@@ -65,7 +65,7 @@ def limit(memory: int, seconds: int | None = None) -> None:
         return
     with suppress(OSError):  # a sandbox may forbid it
         os.nice(NICE)
-    limit_process(memory=memory, seconds=seconds, file_size=MOST_WRITTEN)
+    limit_process(memory=memory, seconds=seconds, file_size=MAX_FILE_BYTES)
 
 
 @dataclass(frozen=True)
@@ -154,14 +154,16 @@ def audit_unverified(
             body = {"repository": version["repository"], "version": version["version"]}
             _call(url, token, "POST", "audits", body | {"findings": [asdict(each) for each in findings]})
         except (KcardError, OSError) as error:
-            yield AuditOutcome(reference, error=one_line(error, LONGEST_ERROR))
+            yield AuditOutcome(reference, error=one_line(error, MAX_ERROR_CHARACTERS))
         else:
-            names = ("recall", "faithfulness", "factuality", "coverage", "overlap")
-            latest = {
-                name: next((v for each in reversed(findings) if (v := getattr(each, name)) is not None), None)
-                for name in names
-            }
-            yield AuditOutcome(reference, independent=is_independent(latest.pop("overlap")), **latest)
+            # Of each figure the latest one.
+            figures = dict.fromkeys(("recall", "faithfulness", "factuality", "coverage", "overlap"))
+            for finding in findings:
+                for name in figures:
+                    value = getattr(finding, name)
+                    if value is not None:
+                        figures[name] = value
+            yield AuditOutcome(reference, independent=is_independent(figures.pop("overlap")), **figures)
     if versions:
         on_event(Event("measuring", done=len(versions), total=len(versions)))
 
@@ -172,13 +174,13 @@ def check_evidence(specs: Sequence[str]) -> tuple[str, ...]:
 
     checked = []
     for spec in map(str, specs):
-        path = Path(spec).expanduser()
-        if spec.partition(":")[0] not in names() and not path.exists():
+        path, is_name = Path(spec).expanduser(), spec.partition(":")[0] in names()
+        if not is_name and not path.exists():
             raise UsageError(
                 f"evidence {spec!r} does not exist: name a file, a folder or one of {', '.join(names())}, with "
                 "--evidence or in the setting hub_evidence"
             )
-        checked.append(spec if spec.partition(":")[0] in names() else str(path.absolute()))
+        checked.append(spec if is_name else str(path.absolute()))
     return tuple(checked)
 
 
@@ -231,14 +233,16 @@ def measure_card(request: AuditRequest) -> "list[AuditFinding]":
                     child.stdin.close()  # type: ignore[union-attr]
         # Read its findings, or the last line of its errors.
         path = folder / RESULT
-        if child.returncode or not path.is_file() or path.stat().st_size > LARGEST_RESULT:
+        if child.returncode or not path.is_file() or path.stat().st_size > MAX_RESULT_BYTES:
             with (folder / ERRORS).open("rb") as stream:
-                stream.seek(max(0, (folder / ERRORS).stat().st_size - LONGEST_ERROR))
-                lines = [line for line in stream.read().decode(errors="replace").splitlines() if line.strip()]
+                stream.seek(max(0, (folder / ERRORS).stat().st_size - MAX_ERROR_CHARACTERS))
+                text = stream.read().decode(errors="replace").strip()
+            cause = f"its limits are {request.memory} bytes of memory and {request.seconds} s"
+            if text:
+                cause = text.splitlines()[-1]
             code = child.returncode
             how = f"signal {-code}" if code < 0 else f"code {code}"
-            limits = f"its limits are {request.memory} bytes of memory and {request.seconds} s"
-            raise CardError(f"its process ended with {how} ({lines[-1] if lines else limits})")
+            raise CardError(f"its process ended with {how} ({cause})")
         findings = parse_findings(path.read_text(encoding="utf-8"))
     if not findings:
         raise CardError("no question can be generated from the card's passages")
@@ -254,7 +258,7 @@ def parse_findings(text: str) -> "list[AuditFinding]":
     try:
         result = json.loads(text)
         if "error" in result:
-            raise CardError(str(result["error"])[:LONGEST_ERROR])
+            raise CardError(str(result["error"])[:MAX_ERROR_CHARACTERS])
         findings, exam = [], Exam.from_json(result["exam"])
         if exam.own is not None and exam.own.recall is not None:
             findings.append(
@@ -274,7 +278,9 @@ def parse_findings(text: str) -> "list[AuditFinding]":
                     kcard=exam.kcard,
                 )
             )
-        return findings + ([make_finding(Audit.from_json(result["audit"]))] if "audit" in result else [])
+        if "audit" in result:
+            findings.append(make_finding(Audit.from_json(result["audit"])))
+        return findings
     except (ValueError, TypeError, KeyError) as error:
         raise CardError(f"its result can't be read: {one_line(error)}") from error
 

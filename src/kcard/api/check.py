@@ -9,12 +9,12 @@ from typing import Annotated, Any
 from kcard.batching import batched
 from kcard.errors import UsageError
 from kcard.events import Event, OnEvent, ignore
-from kcard.interfaces import Checker, Evidence, Pair, Verdict
+from kcard.interfaces import Checker, Pair, Verdict
 from kcard.io import Row, append_rows, earlier_rows, read_rows
 from kcard.options import Option, documented
 from kcard.types import Source
 
-TEXTS = 3  # results of a search in evidence; the paper's k
+SEARCH_RESULTS = 3  # of evidence, for a claim; the paper's k
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Checked:
             "refutation": self.refutation,
             "verdict": self.verdict,
             "window": self.window,
-            "source": {"text": source.text, "file": source.file, "line": source.line} if source else None,
+            "source": source and {"text": source.text, "file": source.file, "line": source.line},
         }
 
 
@@ -87,11 +87,16 @@ def check(
         raise UsageError("evidence and texts must be lists: put a single value in brackets")
     if not evidence and not texts:
         raise UsageError("a claim needs evidence: give a file, a folder, a named source or a text")
-    corpora: list[Evidence] = [open_evidence(str(spec)) for spec in evidence]
-    candidates = [*(Source(text) for text in texts), *(s for c in corpora for s in c.find(claim, TEXTS))]
-    sources = list({source.text: source for source in reversed(candidates) if source.text.strip()}.values())[
-        ::-1
-    ]
+    # The distinct texts; of equal ones, the first, but in the place of the last.
+    candidates = [Source(text) for text in texts]
+    for spec in evidence:
+        candidates += open_evidence(str(spec)).find(claim, SEARCH_RESULTS)
+    by_text: dict[str, Source] = {}
+    for source in reversed(candidates):
+        if source.text.strip():
+            by_text[source.text] = source
+    sources = list(by_text.values())
+    sources.reverse()
     if not sources:
         return Checked(claim)
     judge = open_checker(checker, device, trust_remote_code, on_event)
@@ -108,7 +113,9 @@ def verdict_of(score: float | None, refutation: float | None) -> str:
         return "supported"
     if score is not None and refutation is None:
         return "not supported"
-    return "refuted" if refutation is not None and refutation >= REFUTED else "not covered"
+    if refutation is not None and refutation >= REFUTED:
+        return "refuted"
+    return "not covered"
 
 
 def decisive_place(claim: str, judged: "Sequence[Verdict]") -> int:
@@ -155,7 +162,7 @@ def open_checker(
 # Line i of the output belongs to line i of the input. The input is read twice, first to check it, and never held in
 # memory. Results are on disk before the next lines are scored, so an interrupted run can be resumed.
 
-CHUNK = 128  # claims that are scored and written together
+CLAIMS_PER_BATCH = 128  # scored and written together
 RESULT = {"score", "verdict", "window"}
 
 
@@ -203,13 +210,16 @@ def check_file(
     judge = open_checker(checker, device, trust_remote_code, on_event)
     append_rows(target, [])
     done = earlier
-    for rows in batched(islice(_read_claims(source, is_searched), earlier, None), CHUNK):
+    for rows in batched(islice(_read_claims(source, is_searched), earlier, None), CLAIMS_PER_BATCH):
         # The evidence of each line, and the results of searching the corpora for its claim.
         texts = []
         for row in rows:
             own = row.get("evidence", [])
-            searched = (source.text for corpus in corpora for source in corpus.find(row["claim"], TEXTS))
-            texts.append([*([own] if isinstance(own, str) else own), *searched])
+            row_texts = [own] if isinstance(own, str) else list(own)
+            for corpus in corpora:
+                for result in corpus.find(row["claim"], SEARCH_RESULTS):
+                    row_texts.append(result.text)
+            texts.append(row_texts)
         append_rows(target, _score_rows(rows, texts, judge))
         done += len(rows)
         on_event(Event("checking", done=done, total=claims))
@@ -220,11 +230,13 @@ def _score_rows(rows: list[Row], texts: list[list[str]], checker: Checker) -> It
     """Yield each row with the verdict that decides about it; all pairs of claim and text are scored in one call."""
     from kcard.selectors.factuality import verdicts
 
-    groups = [
-        [Pair(row["claim"], text) for text in own if text.strip()]
-        for row, own in zip(rows, texts, strict=True)
-    ]
-    pairs = list(dict.fromkeys(pair for group in groups for pair in group))
+    groups: list[list[Pair]] = []
+    distinct: dict[Pair, None] = {}
+    for row, own in zip(rows, texts, strict=True):
+        group = [Pair(row["claim"], text) for text in own if text.strip()]
+        groups.append(group)
+        distinct |= dict.fromkeys(group)
+    pairs = list(distinct)
     scored = dict(zip(pairs, verdicts(checker, pairs), strict=True))
     for row, group in zip(rows, groups, strict=True):
         if not group:

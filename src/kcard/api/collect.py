@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kcard.errors import KcardError, UsageError
 from kcard.evaluation.gates.outcome import METRICS, Metric
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kcard.hub.registry import Hub
     from kcard.interfaces import LLM, Evidence
 
-DIGITS = 6
+SCORE_DIGITS = 6
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class _RecordedQuestion:
             if usage is not None and usage.tokens_in is not None and usage.tokens_out is not None:
                 costs[f"tokens_{way}"] = usage.tokens_in + usage.tokens_out
         # recall@1 of the first passage that the LLM read; if it read none, of the first candidate.
-        passages = [passage for passage in self.with_.passages if passage.kept] or self.with_.passages
         recall: dict[str, float] = {}
+        passages = sorted(self.with_.passages, key=lambda passage: not passage.kept)
         if passages:
             options = {choice.name: choice.description for choice in self.item.choices}
             accepted = [options.get(right, right) for right in self.item.answers]
@@ -68,7 +68,7 @@ def _score(item: Item, answer: Answer) -> dict[Metric, float]:
     """Return every metric of an answer; for multiple choice, each is whether the right option was chosen."""
     if item.choices:
         return dict.fromkeys(METRICS, accuracy(answer.choice or "", item.answers))
-    return {name: round(score(answer.answer, item.answers), DIGITS) for name, score in METRICS.items()}
+    return {name: round(score(answer.answer, item.answers), SCORE_DIGITS) for name, score in METRICS.items()}
 
 
 class Collection:
@@ -115,10 +115,13 @@ class Collection:
         task = task or recognise_task(path)
         self._task = read_task(task, path)
         # The task's metric; balanced accuracy is defined over many records, so that of one record is accuracy.
-        own: Metric = next((name for name in METRICS if name == self._task.metric), "accuracy")
-        if task == "jsonl" and self._task.metric != "accuracy":
-            own = "substring"
-        self._metric = metric or own
+        if metric is None:
+            metric = "accuracy"
+            if task == "jsonl" and self._task.metric != "accuracy":
+                metric = "substring"
+            elif self._task.metric in METRICS:
+                metric = cast("Metric", self._task.metric)
+        self._metric = metric
         # Each distinct question once, since no gate could distinguish equal ones; the answers of all are accepted.
         seed = changes.get("seed", options.seed if options else 0)
         drawn = set(sample_ids(self._task, limit, seed))
@@ -134,22 +137,17 @@ class Collection:
         # The rows of the questions, with what the task says of each.
         self.rows: list[Row] = []
         for item in self._items.values():
-            columns = {
-                "choices": {choice.name: choice.description for choice in item.choices},
-                "label": item.label,
-                "relation": item.group,
-            }
-            carried: Row = {key: value for key, value in columns.items() if value}
+            row: Row = {"question": item.question, "answers": list(item.answers)}
+            if item.choices:
+                row["choices"] = {choice.name: choice.description for choice in item.choices}
+            if item.label:
+                row["label"] = item.label
+            if item.group:
+                row["relation"] = item.group
             if item.popularity is not None:
-                carried["popularity"] = item.popularity
-            self.rows.append(
-                {
-                    "question": item.question,
-                    "answers": list(item.answers),
-                    **carried,
-                    "metric": self._metric,
-                }
-            )
+                row["popularity"] = item.popularity
+            row["metric"] = metric
+            self.rows.append(row)
         self._earlier = earlier_lines(self.rows, self.output, resume)
         self.done = sum("error" not in line for line in self._earlier)
         changes["gate"] = "always"
@@ -177,10 +175,14 @@ class Collection:
         return answer_file(self.rows, self.output, self._outcomes, on_event, self._earlier, self._with.batch)
 
     def _outcomes(self, questions: Sequence[str | Question]) -> Iterator[_RecordedQuestion | KcardError]:
-        items = [self._items[Question(q) if isinstance(q, str) else q] for q in questions]
+        items = []
+        for question in questions:
+            key = Question(question) if isinstance(question, str) else question
+            items.append(self._items[key])
+        item_questions = [make_question(self._task, item, None) for item in items]
         without_cards, with_cards = (
-            pipeline.outcomes([make_question(self._task, item, None) for item in items])
-            for pipeline in (self._without, self._with)
+            self._without.outcomes(item_questions),
+            self._with.outcomes(item_questions),
         )
         for item, without, with_ in zip(items, without_cards, with_cards, strict=True):
             if isinstance(without, KcardError):
@@ -192,37 +194,11 @@ class Collection:
 
 
 def collect(
-    questions: Path | str,
-    output: Path | str,
-    *,
-    task: str | None = None,
-    metric: Metric | None = None,
-    limit: int | None = None,
-    resume: bool = False,
-    options: AskOptions | None = None,
-    preset: Paper | None = None,
-    hub: "Hub | None" = None,
-    on_event: OnEvent = ignore,
-    loader: "Loader | None" = None,
-    retriever: "Evidence | None" = None,
-    **changes: Any,
+    questions: Path | str, output: Path | str, *, on_event: OnEvent = ignore, **arguments: Any
 ) -> QuestionTotals:
     """Collect records of an LLM's answers without cards and with them; `kcard gate collect` does the same.
 
-    Arguments are those of Collection; `on_event` is called with the number of finished questions (kind asking).
+    `on_event` is called with the number of finished questions (kind asking); the other arguments are those of
+    Collection.
     """
-    run = Collection(
-        questions,
-        output,
-        task=task,
-        metric=metric,
-        limit=limit,
-        resume=resume,
-        options=options,
-        preset=preset,
-        hub=hub,
-        loader=loader,
-        retriever=retriever,
-        **changes,
-    )
-    return run.run(on_event)
+    return Collection(questions, output, **arguments).run(on_event)

@@ -7,9 +7,8 @@ from pathlib import Path
 from kcard.config import settings
 from kcard.errors import UsageError
 from kcard.events import OnEvent, ignore, note
-from kcard.hub.selection import DRAFT
 from kcard.integrators.options import AskOptions
-from kcard.manifest import MANIFEST, Manifest
+from kcard.manifest import DRAFT, MANIFEST, Manifest
 from kcard.training.description import name_from
 from kcard.training.draft_corpus import record_corpus, recorded_corpus, state_of
 

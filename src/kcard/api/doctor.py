@@ -42,7 +42,7 @@ class Finding:
 
 # Whether the configured LLM would answer: an endpoint is asked for its list of models, and no question is sent.
 
-SECONDS = 2.0  # time-out of an endpoint
+TIMEOUT_SECONDS = 2.0  # of an endpoint
 
 
 def check_llm(configured: Settings) -> Finding:
@@ -59,7 +59,7 @@ def check_llm(configured: Settings) -> Finding:
         try:
             url, key = own_url or configured.llm_url, "none" if own_url else configured.llm_key or "none"
             where = url or "https://api.openai.com/v1"
-            with openai.OpenAI(base_url=url, api_key=key, timeout=SECONDS, max_retries=0) as client:
+            with openai.OpenAI(base_url=url, api_key=key, timeout=TIMEOUT_SECONDS, max_retries=0) as client:
                 names = [each.id for each in client.models.list().data]
         except UsageError as error:
             return _llm_error(str(error), "choose the endpoint yourself")
@@ -85,8 +85,10 @@ def check_llm(configured: Settings) -> Finding:
         return Finding("llm", "ok", f"{llm}: {file.name}, {shown_size(file.size)}, on this computer")
     # Nobody chose one: what could be chosen.
     if "llm" not in configured.found:
-        here = [server.command(server.models[0]) for server in find_servers()]
-        advice = f"for sentences: {here[0]}" if here else suggestion()
+        servers = find_servers()
+        advice = suggestion()
+        if servers:
+            advice = f"for sentences: {servers[0].command(servers[0].models[0])}"
         return Finding("llm", "ok", f"{llm}, which extracts and does not reason; {advice}")
     # A local model should be on this machine.
     if backend == "hf" and not Path(model).is_dir():
@@ -101,7 +103,9 @@ def check_llm(configured: Settings) -> Finding:
 
 def unanswered(configured: Settings) -> Finding:
     """Return the finding for an LLM that did not answer in time."""
-    return _llm_error(f"{configured.llm} did not answer in {SECONDS:g} s", "start it, or correct llm_url")
+    return _llm_error(
+        f"{configured.llm} did not answer in {TIMEOUT_SECONDS:g} s", "start it, or correct llm_url"
+    )
 
 
 def _llm_error(problem: str, remedy: str) -> Finding:
@@ -149,16 +153,21 @@ class BareAsk:
     def cards(self) -> list[str] | None:
         """The selection; None for every card."""
         cards: str | list[str] | None = self["cards"]
-        return [c.strip() for c in cards.split(",")] if isinstance(cards, str) else cards
+        if isinstance(cards, str):
+            return [name.strip() for name in cards.split(",")]
+        return cards
 
     @property
     def models(self) -> tuple[str, ...]:
         """The embedded models without which it can't answer."""
-        own = ("encoder", "reader", "memory") if self["llm"] == "embedded" else ()
-        if not self.uses_cards:
-            return own
-        checker = ("checker",) if self.choice.spec("checker") == "minilm" else ()
-        return (*own, "encoder", *checker)
+        names = []
+        if self["llm"] == "embedded":
+            names += ["encoder", "reader", "memory"]
+        if self.uses_cards:
+            names.append("encoder")
+            if self.choice.spec("checker") == "minilm":
+                names.append("checker")
+        return tuple(names)
 
     @property
     def choice(self) -> SelectorChoice:
@@ -169,7 +178,7 @@ class BareAsk:
 SUMS = "SHA256SUMS"
 VERSIONS = ("kcard", "onnxruntime", "torch", "transformers", "peft")
 GROUPS = ("gates", "relevance", "pruners", "checkers", "llms")
-ROOM = 1_000_000_000  # bytes of disk or memory below which a card with its base may not fit
+MIN_FREE_BYTES = 1_000_000_000  # of disk or memory; with less, a card with its base may not fit
 
 
 @documented
@@ -191,7 +200,7 @@ def doctor() -> list[Finding]:
             return ""
         from huggingface_hub import constants
 
-        return silence(constants.ENDPOINT, SECONDS)
+        return silence(constants.ENDPOINT, TIMEOUT_SECONDS)
 
     hub_site = Later(silence_of_hugging_face, "no answer")
     llm = Later(lambda: check_llm(configured), unanswered(configured))
@@ -199,18 +208,15 @@ def doctor() -> list[Finding]:
     # The configuration, the machine and its disk.
     files = sorted({str(s.origin).rpartition(":")[0] for s in configured.found.values() if s.origin.folder})
     summary = f"home {configured.home}; " + (", ".join(files) or "no config file")
-    if unknown := unknown_variables():
-        checks = [
-            Finding(
-                "config", "warning", f"{summary}; {', '.join(unknown)} have no effect", "see `kcard config`"
-            )
-        ]
-    else:
-        checks = [Finding("config", "ok", summary)]
+    checks = [Finding("config", "ok", summary)]
+    unknown = unknown_variables()
+    if unknown:
+        summary += f"; {', '.join(unknown)} have no effect"
+        checks = [Finding("config", "warning", summary, "see `kcard config`")]
     checks += check_machine(str(ask["device"]))
     free = system.free_disk(configured.home)
     summary = f"{shown_size(free)} free under {configured.home}"
-    if free < ROOM:
+    if free < MIN_FREE_BYTES:
         remedy = "make room, or set KCARD_HOME to a folder on another disk"
         checks.append(Finding("disk", "warning", summary, remedy))
     else:
@@ -223,9 +229,10 @@ def doctor() -> list[Finding]:
     checks += [Finding("presets", "ok", summary), check_selectors(ask, configured.offline)]
 
     # The Hugging Face Hub and the local hub.
+    problem = hub_site.result(TIMEOUT_SECONDS)
     if configured.offline:
         checks.append(Finding("hugging-face", "ok", "not checked: HF_HUB_OFFLINE is set"))
-    elif problem := hub_site.result(SECONDS):
+    elif problem:
         remedy = "only cards with a base from there need it; set HF_HUB_OFFLINE=1 to skip this check"
         checks.append(Finding("hugging-face", "warning", f"can't be reached: {problem}", remedy))
     else:
@@ -233,7 +240,7 @@ def doctor() -> list[Finding]:
     checks.append(check_hub(ask, configured))
 
     # The LLM, the gate and the terminal.
-    checks.append(llm.result(SECONDS + 1))
+    checks.append(llm.result(TIMEOUT_SECONDS + 1))
     gates = system.names("kcard.gates")
     if str(ask["gate"]) not in gates:
         checks.append(
@@ -278,7 +285,7 @@ def check_machine(device: str = "cpu") -> Iterable[Finding]:
     summary = (
         f"{system.cores()} cores ({features}), memory {_memory(memory.free)} free of {_memory(memory.total)}"
     )
-    if 0 < memory.free < ROOM:
+    if 0 < memory.free < MIN_FREE_BYTES:
         yield Finding("machine", "warning", summary, "close other programs: loading models may fail")
     else:
         yield Finding("machine", "ok", summary)
@@ -326,7 +333,8 @@ def check_models(needed: Iterable[str]) -> Iterable[Finding]:
         "base": opt.FOLDER,
     }.items():
         severity: Status = "error" if name in required else "warning"
-        if problem := _digest_mismatch(folder):
+        problem = _digest_mismatch(folder)
+        if problem:
             yield Finding(name, severity, problem, "reinstall kcard")
         else:
             yield Finding(name, "ok", f"embedded, sha256 of every file verified ({name}/{SUMS})")
@@ -348,10 +356,11 @@ def check_selectors(ask: BareAsk, offline: bool) -> Finding:
     """Report which presets are on this machine, and whether those that were chosen are."""
     from kcard.selectors.checkpoints import missing, presets
 
-    summary = "; ".join(
-        f"{one.preset.name}: {'ready' if not one.missing else f'{len(one.missing)} models missing'}"
-        for one in presets()
-    )
+    states = []
+    for one in presets():
+        state = f"{len(one.missing)} models missing" if one.missing else "ready"
+        states.append(f"{one.preset.name}: {state}")
+    summary = "; ".join(states)
     lacking = missing(ask.choice) if ask.uses_cards else ()
     if not lacking:
         return Finding("selectors", "ok", summary)
@@ -380,7 +389,10 @@ def check_hub(ask: BareAsk, configured: Settings) -> Finding:
         selection = hub.select(ask.cards, drafts=True)
         used = len(selection.versions) + len(selection.drafts)
         # Only whether the files of the newest versions exist: `kcard verify` reads their bytes.
-        missing = [v.reference for v in hub.list() if not all(map(hub.blobs.holds, v.files.values()))]
+        missing = []
+        for card in hub.list():
+            if not all(map(hub.blobs.holds, card.files.values())):
+                missing.append(card.reference)
     except KcardError as error:
         return Finding("hub", status, str(error), "correct `cards`, or repair the hub (kcard verify)")
     summary = f"{info.cards} cards in {info.versions} versions, {shown_size(info.size)}; {used} would be used"

@@ -169,8 +169,10 @@ def audit(
     card raise; then, and after Ctrl-C, nothing is stored.
     """
     check_values(audit, {"documents": documents, "limit": limit, "worst": worst})
-    if output is not None and not (folder := Path(output).expanduser().absolute().parent).is_dir():
-        raise UsageError(f"output {output}: the folder {folder} does not exist")
+    if output is not None:
+        folder = Path(output).expanduser().absolute().parent
+        if not folder.is_dir():
+            raise UsageError(f"output {output}: the folder {folder} does not exist")
     from kcard.cards.models.loader import Loader
     from kcard.evaluation.audit import make_finding, read_or_make_queries, run_audit
     from kcard.evaluation.independent_evidence import read_independent
@@ -234,19 +236,22 @@ def audit_many(
     check_values(audit, options)
     if resume and output is None:
         raise UsageError("resume needs output: the file of the earlier run")
-    hub = hub or Hub()
+    hub = Hub() if hub is None else hub
     values = {key: value for key, value in options.items() if value is not None}
     device = str(values.get("device", "cpu"))
     ready = json_ready(values | {"device": worker_device(cluster, device)})
-    names = dict.fromkeys(name for card in cards for name in references_of(card, hub))
+    names: dict[str, None] = {}
+    for card in cards:
+        names |= dict.fromkeys(references_of(card, hub))
 
     def keep(row: Row) -> None:
         """Store the audit of a published card in the hub, once."""
         if Path(row["card"]).is_absolute():
             return
-        version, result = hub.get(row["card"]), make_finding(Audit.from_json(json.dumps(row["audit"])))
-        if all(stored.finding != result for stored in hub.audits.list(version.name)):
-            hub.audits.add(version, result)
+        version, finding = hub.get(row["card"]), make_finding(Audit.from_json(json.dumps(row["audit"])))
+        earlier = [audit.finding for audit in hub.audits.list(version.name)]
+        if finding not in earlier:
+            hub.audits.add(version, finding)
 
     return complete_rows(
         _audit_row,
@@ -262,19 +267,18 @@ def audit_many(
 
 def references_of(card: str | Path, hub: "Hub") -> Iterator[str]:
     """Yield the references of published cards that a name stands for, or the folder of an unpublished one."""
-    name = str(card)
-    if isinstance(card, str) and (
-        name.startswith("pool:") or (name.endswith("/") and not Path(name).is_dir())
-    ):
-        yield from (version.reference for version in hub.select([name]).versions)
-        return
-    from kcard.hub.selection import find_card_folder, is_hub_name
+    from kcard.hub.selection import POOL, find_card_folder, is_hub_name
 
+    name = str(card)
+    is_domain = name.endswith("/") and not Path(name).is_dir()
+    if isinstance(card, str) and (name.startswith(POOL) or is_domain):
+        for version in hub.select([name]).versions:
+            yield version.reference
+        return
     if is_hub_name(card):
         with suppress(UnknownCard):  # it is a draft or a folder
             yield hub.get(name).reference
             return
-
     yield str(find_card_folder(settings().drafts, card).expanduser().absolute())
 
 
@@ -310,5 +314,5 @@ def browse(
     from kcard.hub.registry import Hub
 
     hub = Hub() if hub is None else hub
-    chosen = [hub.get(name)] if name is not None else hub.list(text=text, domain=domain, base=base)
+    chosen = hub.list(text=text, domain=domain, base=base) if name is None else [hub.get(name)]
     return sorted(make_reports(hub, chosen), key=SORTS[sort])

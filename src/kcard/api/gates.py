@@ -56,15 +56,13 @@ class GateEvaluation:
 
     def to_json(self) -> dict[str, Any]:
         """Return one flat object: the figures, then the settings, which are also under "settings"."""
-        figures = {
-            "gate": self.gate,
-            **self.outcome.to_json(),
-            **self.ranking.to_json(),
-            "folds": self.folds,
-        }
-        data = {**self.settings, **figures, "settings": dict(self.settings)}
-        ordered = {key: data[key] for key in (*figures, *self.settings, "settings")}
-        return ordered | ({"tuned": self.tuned} if self.tuned else {})
+        data = {"gate": self.gate, **self.outcome.to_json(), **self.ranking.to_json(), "folds": self.folds}
+        for key, value in self.settings.items():
+            data.setdefault(key, value)
+        data["settings"] = dict(self.settings)
+        if self.tuned:
+            data["tuned"] = self.tuned
+        return data
 
 
 @documented
@@ -142,7 +140,7 @@ def resources(llm: "str | LLM | None") -> "Resources":
 
     if llm is None:
         return Resources()
-    return Resources(llm=LLMClient(make_llm(llm, 0.1, Endpoint()) if isinstance(llm, str) else llm))
+    return Resources(llm=LLMClient(make_llm(llm, 0.1, Endpoint())))
 
 
 def _evaluate_unchanged(
@@ -175,14 +173,16 @@ def _evaluate_unchanged(
 def _records(records: "Path | str | Sequence[Record]") -> "Sequence[Record]":
     from kcard.gates.records import read_records
 
-    return read_records(records) if isinstance(records, Path | str) else records
+    if isinstance(records, Path | str):
+        return read_records(records)
+    return records
 
 
 # Calibrate: compare all gates on the user's own records, and configure the best one if it pays off.
 
 NOT_COMPARED = {"calibrated", "never", "always", "random"}  # baselines of the comparison
-ENOUGH = 50  # minimum number of records for changing the config
-SLOW = {"skr-fine-tuned"}  # takes minutes per fold; compared only if it is named
+MIN_RECORDS = 50  # for changing the config
+SLOW_GATES = {"skr-fine-tuned"}  # they take minutes per fold; compared only if they are named
 
 
 @dataclass(frozen=True)
@@ -227,17 +227,19 @@ def calibrate(
     from kcard.gates import base
 
     rows = _records(records)
-    if isinstance(gates, str):
+    if gates is None:
+        gates = [name for name in base.names() if name not in NOT_COMPARED | SLOW_GATES]
+    elif isinstance(gates, str):
         gates = [name.strip() for name in gates.split(",") if name.strip()]
-    names = list(gates) if gates is not None else [n for n in base.names() if n not in NOT_COMPARED | SLOW]
     settings = settings or {}
-    if strange := sorted(set(settings) - set(names)):
-        raise UsageError(f"settings for {strange[0]!r}, which is not compared: add it to the gates")
+    for name in settings:
+        if name not in gates:
+            raise UsageError(f"settings for {name!r}, which is not compared: add it to the gates")
     # Candidates share one encoder, except those whose settings name another.
     client = resources(llm)
     shared = cache_embeddings(client, {})
     candidates = {}
-    for name in names:
+    for name in gates:
         values = settings.get(name, {})
         using = cache_embeddings(client, values) if "encoder" in values else shared
         candidates[name] = GateCandidate(name, base.find(name), values, using)
@@ -260,18 +262,17 @@ def keep(result: CalibrationResult) -> tuple[str, Path]:
     from kcard.gates.records import digest
     from kcard.gates.registry import gates_folder
 
-    config = user_file()
-    best, row = result.comparison.reference, result.choice.gate
-    if row is None and best.name in {"never", "always"}:
-        value = best.name
-    else:
-        path = gates_folder() / f"calibrated-{'random' if row is None else row.gate}"
+    value, row = result.gate, result.choice.gate
+    if row is not None or value not in {"never", "always"}:
         if row is None:
-            fitted = base.find("random").fit(result.records, {"share": best.share}, resources(None))
+            share = result.comparison.reference.share
+            fitted = base.find("random").fit(result.records, {"share": share}, resources(None))
         else:
             fitted = fit_chosen_gate(result.records, result.candidates[row.gate], row, result.comparison)
+        path = gates_folder() / f"calibrated-{'random' if row is None else row.gate}"
         registry.save(fitted, path, digest(result.records))
         value = str(path)
+    config = user_file()
     write_setting(config, "ask.gate", value)
     return value, config
 

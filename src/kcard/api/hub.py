@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 # Publish a draft as a version of the hub, once it has passed its checks.
 
-LARGE = 200_000_000  # bytes of weights; a larger model takes minutes to generate fifty documents on a CPU
+# A larger model takes minutes to generate fifty documents on a CPU.
+MAX_SCANNED_MODEL_BYTES = 200_000_000
 
 
 class HasFolder(Protocol):
@@ -129,8 +130,7 @@ def publish(
     from kcard.hub.registry import Hub
     from kcard.hub.selection import find_card_folder
 
-    elsewhere = hub if isinstance(hub, str) else None
-    if elsewhere is None and (repository is not None or private is not None):
+    if not isinstance(hub, str) and (repository is not None or private is not None):
         raise UsageError("repository and private need a remote hub: give it with --hub URL")
     name = card if card is None or isinstance(card, str | Path) else card.folder
     source = Card.open(find_card_folder(settings().drafts, name))
@@ -141,16 +141,19 @@ def publish(
 
     # Look for private data in its files and in the output of its model. Loading the card takes long if its weights are
     # large, or not in its folder (a base, a card by reference).
-    weights = [source.folder / name for name in source.manifest.files if name.endswith(".safetensors")]
-    large = source.manifest.has_model and (
-        source.manifest.is_adapter or not 0 < sum(path.stat().st_size for path in weights) <= LARGE
+    size = 0
+    for path in source.manifest.files:
+        if path.endswith(".safetensors"):
+            size += (source.folder / path).stat().st_size
+    is_slow = source.manifest.has_model and (
+        source.manifest.is_adapter or not 0 < size <= MAX_SCANNED_MODEL_BYTES
     )
-    leaks = summarise_scan(source, documents=0 if large and not strict else DOCUMENTS)
+    leaks = summarise_scan(source, documents=0 if is_slow and not strict else DOCUMENTS)
     if leaks and strict:
         raise HubError(f"{source.name} is not published: it contains private data: {leaks}")
     if leaks:
         on_event(note(f"{source.name} contains private data: {leaks} (--strict refuses to publish it)"))
-    if large and not strict:
+    if is_slow and not strict:
         on_event(
             note(
                 f"{source.name}: its files were scanned for private data; the output of its model is scanned only "
@@ -165,10 +168,10 @@ def publish(
         elif warning and confirm is not None and not confirm(warning):
             raise HubError(f"{source.name} is not published")
 
-    if elsewhere is not None:
+    if isinstance(hub, str):
         there = push(
             source.folder,
-            elsewhere,
+            hub,
             repository=repository,
             private=private,
             aliases=aliases,
@@ -178,14 +181,14 @@ def publish(
         if there.unchanged:
             on_event(note(f"{there.reference} is unchanged"))
         elif there.number == 1:
-            readers = (
-                "those who may read your namespace" if there.private else "everyone who can reach the hub"
-            )
-            visibility = "private" if there.private else "public"
-            on_event(note(f"{there.repository} is {visibility}: {readers} can see it"))
+            visibility = "public: everyone who can reach the hub can see it"
+            if there.private:
+                visibility = "private: those who may read your namespace can see it"
+            on_event(note(f"{there.repository} is {visibility}"))
         return there
-    local = hub if isinstance(hub, Hub) else Hub()
-    if (version := local.published(source.folder)) is not None:
+    local = Hub() if hub is None else hub
+    version = local.published(source.folder)
+    if version is not None:
         on_event(note(f"{version.reference} is unchanged"))
     elif source.name in local:
         newest = local.get(source.name)
@@ -362,7 +365,8 @@ def pull(
     ):
         if target is not None:
             return install_card(verified, target)
-        local = local or Hub()
+        if local is None:
+            local = Hub()
         refuse_namesake(local, verified, url, token, reference.repository)
         return local.publish(verified)
 

@@ -233,11 +233,16 @@ def sync(
             )
         )
     record = _write_next_version(before, changes, options, output, start, on_event)
-    forgotten = {word for source in changes.forgotten for word in words(source.text)}
-    remaining = {word for source in changes.corpus.passages for word in words(source.in_context)}
-    left = sorted(set(words(Manifest.read(output).description)) & (forgotten - remaining))
-    if left:
-        on_event(note(f"the description still says {', '.join(left)}, which only removed passages did"))
+    stale = set(words(Manifest.read(output).description))
+    for source in changes.corpus.passages:
+        stale.difference_update(words(source.in_context))
+    forgotten: set[str] = set()
+    for source in changes.forgotten:
+        forgotten.update(words(source.text))
+    stale &= forgotten
+    if stale:
+        text = ", ".join(sorted(stale))
+        on_event(note(f"the description still says {text}, which only removed passages did"))
     if exam:
         from kcard.api.exam import exam as examine
         from kcard.api.train import exam_device
@@ -336,7 +341,8 @@ def watch(
             # Wait until the folder is no longer written to.
             while seen is not None:
                 wait(interval)
-                if (later := _state(root)) == state:
+                later = _state(root)
+                if later == state:
                     break
                 state = later
             try:
@@ -351,11 +357,14 @@ def watch(
 
 def _state(root: Path) -> State:
     """Return the state of a folder's files, without hidden ones and links to folders, or that of a file."""
-    paths = [root] if root.is_file() else []
-    if not paths:
+    paths = [root]
+    if not root.is_file():
+        paths = []
         for folder, folders, names in os.walk(root):
             folders[:] = [name for name in folders if not name.startswith(".")]
-            paths += [Path(folder, name) for name in names if not name.startswith(".")]
+            for name in names:
+                if not name.startswith("."):
+                    paths.append(Path(folder, name))
     state: dict[str, tuple[int, int, int] | None] = {}
     for path in paths:
         try:

@@ -112,7 +112,8 @@ def _examine_both(card: "Card", evidence: str | Path | None, device: str, on_eve
     from kcard.training.output import without_model
 
     exam_answers = take_exam(find_target(card.folder), None, device=device, on_event=on_event)
-    if fault := exam_answers.explain_weak_model():
+    fault = exam_answers.explain_weak_model()
+    if fault:
         card = without_model(card)
         exam_answers = exam_answers.drop_model(card)
         on_event(
@@ -128,8 +129,9 @@ def _examine_both(card: "Card", evidence: str | Path | None, device: str, on_eve
 
 def exam_device(card: "Card", options: TrainOptions) -> str:
     """Return the device of the exam, which is that of training."""
-    on_a_base = "device" in card.manifest.training.hyperparameters
-    return options.execution.place(launch()[2]) if on_a_base else "cpu"
+    if "device" not in card.manifest.training.hyperparameters:  # it was not trained on a base
+        return "cpu"
+    return options.execution.place(launch()[2])
 
 
 def train_many(
@@ -163,15 +165,15 @@ def train_many(
     check_keywords("train_many", options, {*names, "exam", "exam_evidence"})
     folder = (settings().drafts if output is None else Path(output)).expanduser().absolute()
     device = str(options.get("device") or "cpu")
-    there = {"device": worker_device(cluster, device)} if "device" in options else {}
-    shared = json_ready(options | there)
-    rows: list[Row] = [
-        {"card": name, "options": {**shared, **own, "output": str(folder / name)}}
-        for name, own in corpora_by_card(Path(corpora)).items()
-    ]
-    if not resume:
-        for row in rows:
-            shutil.rmtree(folder / row["card"] / CHECKPOINT, ignore_errors=True)
+    if "device" in options:
+        options["device"] = worker_device(cluster, device)
+    shared = json_ready(options)
+    rows: list[Row] = []
+    for name, own in corpora_by_card(Path(corpora)).items():
+        output = folder / name
+        rows.append({"card": name, "options": {**shared, **own, "output": str(output)}})
+        if not resume:
+            shutil.rmtree(output / CHECKPOINT, ignore_errors=True)
 
     def check_arrived(row: Row) -> None:
         manifest = Path(row["folder"]) / MANIFEST
@@ -200,13 +202,13 @@ def train_many(
 
 def _train_row(card: str, options: Row) -> Row:
     """Train and examine a card, from the checkpoint in its folder if there is one."""
-    from kcard.evaluation.records import read_exam
+    from kcard.evaluation.records import read_exam, value_of
     from kcard.manifest import MANIFEST, file_digest
     from kcard.training.output import CHECKPOINT
 
     trained = train(**options, resume=(Path(options["output"]) / CHECKPOINT).is_dir())
     exam = read_exam(trained.folder)
-    recall = None if exam is None or exam.recall is None else exam.recall.mean
+    recall = None if exam is None else value_of(exam.recall)
     digest = file_digest(trained.folder / MANIFEST)
     return {"card": card, "folder": str(trained.folder), "manifest": digest, "recall": recall}
 
@@ -217,8 +219,9 @@ def corpora_by_card(path: Path) -> dict[str, Row]:
 
     rows: list[tuple[str, Row]] = []
     if path.is_dir():
-        folders = [folder for folder in sorted(path.iterdir()) if folder.is_dir()]
-        rows = [(str(path), {"corpus": folder.name}) for folder in folders if folder.name[0] != "."]
+        for folder in sorted(path.iterdir()):
+            if folder.is_dir() and not folder.name.startswith("."):
+                rows.append((str(path), {"corpus": folder.name}))
     elif suffix(path) in {".csv", ".tsv", ".jsonl"}:
         rows = [*read_rows(path, "table")]
     cards: dict[str, Row] = {}

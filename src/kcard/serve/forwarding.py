@@ -51,7 +51,15 @@ def last_question(messages: Sequence[ChatMessage]) -> str:
 
 
 def _last_text(messages: Sequence[ChatMessage]) -> str:
-    return next((text_of(m).strip() for m in reversed(messages) if m.role == "user"), "")
+    for message in reversed(messages):
+        if message.role == "user":
+            return text_of(message).strip()
+    return ""
+
+
+def _last_user_turn(roles: Sequence[str]) -> int:
+    """Return the place of the user's last turn."""
+    return len(roles) - 1 - list(reversed(roles)).index("user")
 
 
 async def standalone(messages: Sequence[ChatMessage], upstream: Upstream) -> str:
@@ -60,8 +68,12 @@ async def standalone(messages: Sequence[ChatMessage], upstream: Upstream) -> str
     Returns the question unchanged if it is the first turn, if it stands alone, if the LLM fails or writes another text.
     """
     question = last_question(messages)
-    last = max(at for at, message in enumerate(messages) if message.role == "user")
-    turns = [(m.role, text_of(m)) for m in messages[:last] if m.role in SPEAKERS and text_of(m).strip()]
+    last = _last_user_turn([message.role for message in messages])
+    turns = []
+    for message in messages[:last]:
+        text = text_of(message)
+        if message.role in SPEAKERS and text.strip():
+            turns.append((message.role, text))
     if not turns or stands_alone(question):
         return question
     request = {
@@ -84,7 +96,8 @@ def conversation(messages: Sequence[ChatMessage], context: Context) -> list[dict
     turns = [message.model_dump(exclude_unset=True) for message in messages]
     if not context.knowledge:
         return turns
-    last = max(at for at, turn in enumerate(turns) if turn["role"] == "user")
+    roles = [turn["role"] for turn in turns]
+    last = _last_user_turn(roles)
     content = turns[last]["content"]
     text = grounded(text_of(messages[last]), context.knowledge, context.headings)
     if isinstance(content, str):
@@ -92,7 +105,7 @@ def conversation(messages: Sequence[ChatMessage], context: Context) -> list[dict
     else:
         others = [part for part in content if part.get("type") != "text"]
         turns[last]["content"] = [{"type": "text", "text": text}, *others]
-    if not any(turn["role"] in ("system", "developer") for turn in turns):
+    if "system" not in roles and "developer" not in roles:
         turns.insert(0, {"role": "system", "content": GROUNDED["system"]})
     return turns
 
@@ -119,8 +132,9 @@ class ForwardedChat:
     def text(self, choice: Mapping[str, Any]) -> str:
         """Return the text of a choice, in a response or in a chunk of one."""
         part = choice.get("message") or choice.get("delta")
-        content = part.get("content") if isinstance(part, dict) else None
-        return content if isinstance(content, str) else ""
+        if isinstance(part, dict) and isinstance(part.get("content"), str):
+            return str(part["content"])
+        return ""
 
     @property
     def is_for_people(self) -> bool:
@@ -141,16 +155,17 @@ class ForwardedCompletion:
     body: CompletionRequest
 
     def payload(self, contexts: Sequence[Context]) -> dict[str, Any]:
-        body = self.body
-        pairs = zip(body.prompts, contexts, strict=True)
-        prompts = [prompt_with_documents(text, context) for text, context in pairs]
-        return body.model_dump(exclude_unset=True) | {
-            "prompt": prompts[0] if isinstance(body.prompt, str) else prompts
-        }
+        prompts = []
+        for prompt, context in zip(self.body.prompts, contexts, strict=True):
+            prompts.append(prompt_with_documents(prompt, context))
+        is_single = isinstance(self.body.prompt, str)
+        return self.body.model_dump(exclude_unset=True) | {"prompt": prompts[0] if is_single else prompts}
 
     def text(self, choice: Mapping[str, Any]) -> str:
         content = choice.get("text")
-        return content if isinstance(content, str) else ""
+        if isinstance(content, str):
+            return content
+        return ""
 
     def trace(self, traces: Sequence[Any]) -> Any:
         return list(traces)
@@ -208,7 +223,7 @@ class RequestForwarder:
         texts = {at: self._request.text(choice) for at, choice in _numbered_choices(response)}
         answers = await self._answers(texts, response.get("usage"))
         warning = self._warning(answers)
-        if warning:
+        if warning and 0 in texts:
             choice = response["choices"][0]
             message = {**choice["message"], "content": f"{texts[0]}\n\n{warning}"}
             response = {**response, "choices": [{**choice, "message": message}]}
@@ -274,29 +289,31 @@ class RequestForwarder:
             self._count([{"prompt_tokens": tokens[0] or 0, "completion_tokens": tokens[1] or 0}])
             return []
         seconds = (time.perf_counter() - self._started) / len(self._pending)
-        answers = []
-        read, wrote = tokens
+        usages, answers = [], []
         for at, question in enumerate(self._pending):
-            reply = Reply(texts.get(at, ""), None, read, wrote)
-            answers.append(await self._handler.service.complete(question, reply, seconds))
             # The server counts the tokens of all prompts together: they are those of the first.
-            read = None if read is None else 0
-            wrote = None if wrote is None else 0
-        self._count([usage_of(answer) for answer in answers])
+            if at == 1:
+                tokens = tokens[0] and 0, tokens[1] and 0
+            reply = Reply(texts.get(at, ""), None, *tokens)
+            answer = await self._handler.service.complete(question, reply, seconds)
+            usages.append(usage_of(answer))
+            answers.append(answer)
+        self._count(usages)
         return answers
 
     def _count(self, usages: Sequence[Mapping[str, int]]) -> None:
-        read, wrote = (
-            sum(usage[kind] for usage in usages) for kind in ("prompt_tokens", "completion_tokens")
-        )
-        self._handler.count(
-            self._route, {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote}
-        )
+        counts = {"prompt_tokens": 0, "completion_tokens": 0}
+        for usage in usages:
+            for kind in counts:
+                counts[kind] += usage[kind]
+        self._handler.count(self._route, counts | {"total_tokens": sum(counts.values())})
 
 
 def _tokens(usage: Mapping[str, Any], name: str) -> int | None:
     count = usage.get(name)
-    return count if isinstance(count, int) and count >= 0 else None
+    if isinstance(count, int) and count >= 0:
+        return count
+    return None
 
 
 def _numbered_choices(response: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:

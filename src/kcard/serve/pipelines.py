@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 from kcard.config import settings
 from kcard.errors import CardError, HubError, KcardError, one_line
-from kcard.hub.selection import DRAFT, Selection
+from kcard.hub.selection import Selection
 from kcard.integrators.assembly import make_loader
 from kcard.integrators.options import AskOptions, Mode
 from kcard.integrators.pipeline import Pipeline, PreparedQuestion
 from kcard.interfaces import LLM
-from kcard.manifest import MANIFEST, Manifest, file_digest
+from kcard.manifest import DRAFT, MANIFEST, Manifest, file_digest
 from kcard.types import Answer
 
 if TYPE_CHECKING:
@@ -126,7 +126,9 @@ class Pipelines:
         self._current_cards()
         is_remote = self._has_search_cards or not set(self._options.evidence) <= {"own", "none"}
         is_repeatable = self._direct[llm or self.llm].llm.is_deterministic and not is_remote
-        return self._changes if is_repeatable else None
+        if not is_repeatable:
+            return None
+        return self._changes
 
     def answers(self, route: Route, questions: Sequence[str]) -> Iterator[Answer | KcardError]:
         """Answer questions as Pipeline.outcomes does. Where there are no cards, the LLM answers alone."""
@@ -184,20 +186,23 @@ class Pipelines:
 
     def _read_cards(self) -> None:
         selection, trouble = None, ""
-        drafts: list[tuple[Manifest, str]] = []  # with the digest, which tells that a draft was made anew
+        cards: list[tuple[str, str]] = []
+        kinds = set()
         try:
             selection = self._hub.select(self._options.card_names, public=True, drafts=True)
+            for version in selection.versions:
+                cards.append((version.name, version.reference))
+                kinds.add(version.manifest.kind)
             for folder in selection.drafts:
-                drafts.append((Manifest.read(folder), file_digest(folder / MANIFEST)))
+                manifest = Manifest.read(folder)
+                # The digest tells that a draft was made anew.
+                cards.append((manifest.name, file_digest(folder / MANIFEST)))
+                kinds.add(manifest.kind)
         except (HubError, CardError) as error:
-            selection, trouble = None, one_line(error)
+            selection, cards, kinds, trouble = None, [], set(), one_line(error)
         if trouble and trouble != self._trouble:
             logger.warning("no cards are served: %s", trouble)
-        versions = selection.versions if selection else ()
-        published = [(version.name, version.reference) for version in versions]
-        cards = (*published, *((manifest.name, digest) for manifest, digest in drafts))
-        self._changes += cards != self._cards
-        self._selection, self._cards, self._trouble = selection, cards, trouble
-        manifests = [*(version.manifest for version in versions), *(manifest for manifest, _ in drafts)]
-        self._has_search_cards = any(manifest.kind == "search" for manifest in manifests)
+        self._changes += tuple(cards) != self._cards
+        self._selection, self._cards, self._trouble = selection, tuple(cards), trouble
+        self._has_search_cards = "search" in kinds
         self._read_at = time.monotonic()

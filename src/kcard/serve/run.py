@@ -15,7 +15,7 @@ from kcard.events import OnEvent, ignore, note
 from kcard.gguf_file import read_gguf
 from kcard.integrators.assembly import Endpoint, make_llm
 from kcard.integrators.options import AskOptions
-from kcard.io import parse_size
+from kcard.io import counted, parse_size
 from kcard.llms.local_models import find_pulled
 from kcard.llms.openai_endpoint import OpenAIEndpoint
 from kcard.serve.app import create_app
@@ -54,7 +54,7 @@ def serve(
     from kcard.hub.server.run import listening, run_workers
 
     endpoint = endpoint or EndpointOptions()
-    llm = asking.llm if asking.llm is not None else settings().llm
+    llm = settings().llm if asking.llm is None else asking.llm
     if not isinstance(llm, str):
         raise UsageError("the endpoint's process needs the LLM's name, such as openai:MODEL, not an object")
     parse_size(endpoint.max_body)
@@ -100,7 +100,8 @@ def check_llm(spec: str, asking: AskOptions) -> str:
     """
     backend, _, model = without_shortcut(spec)[0].partition(":")
     if backend in GGUF_LLMS:
-        read_gguf(find_pulled(model).path if backend == "local" else Path(model).expanduser())
+        path = find_pulled(model).path if backend == "local" else Path(model).expanduser()
+        read_gguf(path)
     if backend not in CHECKED_LLMS:
         return ""
     llm = make_llm(spec, asking.temperature, Endpoint(asking.llm_url))
@@ -129,14 +130,17 @@ def check_cards(names: Sequence[str] | None) -> list[str]:
         return []
     finally:
         hub.database.close()
-    restricted = [f"{v.reference} ({v.restriction})" for v in selection.versions if v.restriction]
+    restricted = []
+    for version in selection.versions:
+        if version.restriction:
+            restricted.append(f"{version.reference} ({version.restriction})")
     notes = []
     if restricted:
         notes.append(
             f"everybody who may ask gets answers from {', '.join(restricted)}, since --cards names them"
         )
     if selection.hidden:
-        count = f"{len(selection.hidden)} card{'' if len(selection.hidden) == 1 else 's'}"
+        count = counted(len(selection.hidden), "card")
         notes.append(f"{count} left out as private or gated: name a card with --cards to answer from it")
     return notes
 
@@ -165,9 +169,9 @@ def application(asking: AskOptions, endpoint: EndpointOptions) -> "ASGIApp":
     for name, llm in pipelines.models.items():
         if isinstance(llm, OpenAIEndpoint) and llm.is_chat:
             # A remote server has its own defaults; some models refuse any temperature.
-            defaults = (
-                {"temperature": llm.temperature, "seed": llm.seed} if isinstance(llm, GgufLLM) else None
-            )
+            defaults = None
+            if isinstance(llm, GgufLLM):
+                defaults = {"temperature": llm.temperature, "seed": llm.seed}
             upstreams[name] = Upstream(llm.url or OPENAI_URL, llm.model, llm.key, llm.timeout, defaults)
     has_uploads = endpoint.uploads if keys.is_needed else is_own_computer(endpoint)
     uploads = UploadedFiles() if has_uploads else None
@@ -193,4 +197,6 @@ def _listed(names: str) -> list[str]:
 def served_name(llm: str) -> str:
     """Return the name of an LLM without its backend: "gpt-4o" for "openai:gpt-4o"; of a file, its own name."""
     backend, _, model = llm.partition(":")
-    return Path(model).stem if backend == "gguf" else model or backend
+    if backend == "gguf":
+        return Path(model).stem
+    return model or backend

@@ -176,14 +176,15 @@ class ChatRequest(_Request):
     @property
     def needs_passing_through(self) -> bool:
         """Whether only an LLM that takes whole conversations can answer: the request has tools, images or sound."""
-        parts = [
-            part for message in self.messages if isinstance(message.content, list) for part in message.content
-        ]
-        return (
-            bool(self.tools)
-            or any(message.role in ("tool", "function") for message in self.messages)
-            or any(part.get("type") != "text" for part in parts)
-        )
+        if self.tools:
+            return True
+        for message in self.messages:
+            if message.role in ("tool", "function"):
+                return True
+            parts = message.content if isinstance(message.content, list) else []
+            if any(part.get("type") != "text" for part in parts):
+                return True
+        return False
 
 
 class CompletionRequest(_Request):
@@ -198,5 +199,9 @@ def text_of(message: ChatMessage) -> str:
     """Return the text of a turn, with a line for each text part."""
     if isinstance(message.content, str):
         return message.content
-    texts = [part.get("text") for part in message.content or [] if part.get("type") == "text"]
-    return "\n".join(text for text in texts if isinstance(text, str))
+    texts = []
+    for part in message.content or []:
+        text = part.get("text")
+        if part.get("type") == "text" and isinstance(text, str):
+            texts.append(text)
+    return "\n".join(texts)

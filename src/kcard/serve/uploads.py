@@ -19,10 +19,9 @@ from kcard.api.corpus_card import index_corpus
 from kcard.config import settings
 from kcard.errors import CardError, CorpusError, UsageError
 from kcard.hub.checks.paths import DEVICES, FORBIDDEN, INVISIBLE
-from kcard.hub.selection import DRAFT
 from kcard.hub.storage import is_full
 from kcard.io import partial_beside
-from kcard.manifest import MANIFEST, Manifest, file_digest
+from kcard.manifest import DRAFT, MANIFEST, Manifest, file_digest
 from kcard.serve.schema import ApiError, DiskIsFull, Overloaded
 from kcard.training.draft_corpus import recorded_corpus
 from kcard.training.readers.files import GZIP, format_of

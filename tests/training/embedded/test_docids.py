@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from kcard.cards.models.prompting import SIZE, WordSketch
+from kcard.cards.models.question_words import SIZE, WordSketch
 from kcard.training.embedded.docids import (
     DocIds,
     QuestionFeatures,

@@ -104,7 +104,9 @@ def make(kind: SelectorKind, spec: str, loading: Loading = Loading()) -> Any:
     name, colon, model = spec.partition(":")
     factory = system.load(GROUPS[kind], name)
     parameters = inspect.signature(factory).parameters
-    arguments: dict[str, Any] = {"loading": loading} if "loading" in parameters else {}
+    arguments: dict[str, Any] = {}
+    if "loading" in parameters:
+        arguments["loading"] = loading
     if colon and not model:
         raise UsageError(f"{kind} {spec!r} has no model after the colon: write {name}:MODEL")
     if model and "model" not in parameters:

@@ -304,7 +304,7 @@ class Readiness:
 
 def selectors() -> list[ListedSelector]:
     """List the registered selectors by kind and name, one entry per model."""
-    listed = []
+    listed: list[ListedSelector] = []
     for kind, group in GROUPS.items():
         for name in system.names(group):
             listed += _list_selector(kind, name)

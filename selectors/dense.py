@@ -84,10 +84,10 @@ class DenseCorpus(Evidence):
         else:  # one by one, so that a score does not depend on the other claims
             scores = np.stack([self._vectors @ query for query in queries])
             best = _merged([(0, scores)], k)
-        found = []
+        sources = []
         for ranked in best:
-            found.append([replace(self._sources[row], score=score) for row, score in ranked])
-        return found
+            sources.append([replace(self._sources[row], score=score) for row, score in ranked])
+        return sources
 
 
 @dataclass(frozen=True)

@@ -44,12 +44,12 @@ class Hashes(Evidence):
 
     def find(self, claim: str, k: int) -> list[Source]:
         """Return at most `k` of the claim and its sentences, in that order, that are sources, with their places."""
-        found = []
+        sources = []
         for part in dict.fromkeys([claim.strip(), *split_sentences(claim)]):
             place = self.places.get(passage_digest(part))
             if place is not None:
-                found.append(replace(place, text=part, score=1.0))
-        return found[: max(k, 0)]
+                sources.append(replace(place, text=part, score=1.0))
+        return sources[: max(k, 0)]
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Union(Evidence):
         alternated = []
         for at in range(len(claims)):
             texts: dict[str, Source] = {}
-            ranked = [found[at] for found in by_part]
+            ranked = [lists[at] for lists in by_part]
             for source in chain.from_iterable(zip_longest(*ranked)):
                 if source is not None:
                     texts.setdefault(source.text, source)
@@ -111,6 +111,7 @@ class Union(Evidence):
 # A name wins over a file of that name, which is written "./wikipedia". A bare path is the entry point `corpus`.
 
 GROUP = "kcard.evidence"
+LOCAL = "corpus"
 
 
 def open_evidence(spec: str) -> Evidence:
@@ -133,7 +134,7 @@ def open_evidence(spec: str) -> Evidence:
             raise CorpusError(
                 f"evidence {spec} does not exist: name a file, a folder or one of {', '.join(names())}"
             )
-        name, argument = "corpus", spec
+        name, argument = LOCAL, spec
     evidence: Evidence = system.load(GROUP, name)(argument)
     return evidence
 

@@ -22,7 +22,7 @@ import numpy as np
 from kcard import cache
 from kcard.errors import UsageError
 from kcard.interfaces import Array, Checker, Evidence, Pair, Verdict, valid
-from kcard.selectors.minilm_checker import SUPPORTED, coverage
+from kcard.selectors.minilm_checker import MIN_SUPPORT, coverage
 from kcard.types import Passage, Source
 
 # Validated checker scores: one verdict per pair, each a number in [0, 1].
@@ -226,7 +226,7 @@ def judge(
     for passage, sources, others in zip(passages, faithful, factual, strict=True):
         faithfulness, near = _best(passage, sources, fact_support)
         factuality, other = _best(passage, others, fact_support)
-        if factuality is not None and factuality < SUPPORTED and floor:
+        if factuality is not None and factuality < MIN_SUPPORT and floor:
             texts = [source.in_context for source in others]
             if coverage(passage.text, texts) < floor:
                 factuality, other = None, None
@@ -282,10 +282,10 @@ def _own_sources(passages: Sequence[Passage], own: Mapping[str, Evidence], k: in
             continue
         key = (passage.card, passage.text)
         if key not in by_text:
-            found = []
+            nearest: list[Source] = []
             if passage.card in own:
-                found = own[passage.card].find(passage.text, k)
-            by_text[key] = _unless_stated(passage.text, found)
+                nearest = own[passage.card].find(passage.text, k)
+            by_text[key] = _unless_stated(passage.text, nearest)
         sources.append(by_text[key])
     return sources
 

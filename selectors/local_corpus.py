@@ -40,7 +40,7 @@ from kcard.types import Source
 # It consists of KEY.jsonl, one passage per line, and KEY.npz, which is written last. Neither ever changes.
 
 # The errors of reading a missing, truncated or changed segment.
-BROKEN = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile)
+READING_ERRORS = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile)
 MAX_PASSAGE_CHARACTERS = 1500  # characters of a passage; a checker reads some 2,000
 SENTENCE_ENDS = ("。", "！", "？", "।", "॥", "؟", "۔", ". ", "! ", "? ", "… ")
 
@@ -75,7 +75,7 @@ class Segment:
 
     @property
     def rows(self) -> int:
-        """Return the number of passages. Raises one of BROKEN if the segment is damaged."""
+        """Return the number of passages. Raises one of READING_ERRORS if the segment is damaged."""
         with self.paths[1].open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             rows = len(arrays["starts"])
         if rows and self.paths[0].stat().st_size <= int(self._starts[-1]):
@@ -92,18 +92,18 @@ class Segment:
 
     @property
     def postings(self) -> Postings:
-        """Return the word counts of the passages. Raises one of BROKEN."""
+        """Return the word counts of the passages. Raises one of READING_ERRORS."""
         with self.paths[1].open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             return Postings.of_arrays(arrays)
 
     def source(self, row: int) -> Source:
-        """Return a passage. Raises one of BROKEN."""
+        """Return a passage. Raises one of READING_ERRORS."""
         with self.paths[0].open("rb") as stream:
             stream.seek(int(self._starts[row]))
             return self._source(stream.readline())
 
     def sources(self) -> Iterator[Source]:
-        """Yield all passages, in order. Raises one of BROKEN."""
+        """Yield all passages, in order. Raises one of READING_ERRORS."""
         with self.paths[0].open("rb") as stream:
             yield from map(self._source, stream)
 
@@ -298,8 +298,8 @@ def _refresh_index(
     if not sum(e.rows for e in entries):
         why = ""
         if skipped:
-            file, reason = skipped[0]
-            why = f" ({file}: {reason})"
+            name, reason = skipped[0]
+            why = f" ({name}: {reason})"
         raise CorpusError(f"evidence {what} contains no text{why}: add at least one sentence")
     index = _load_or_merge_index(after, folder, what)
     # Rewrite the manifest also where a file changed so shortly before it was looked at that its stamp can't be trusted.
@@ -347,7 +347,7 @@ def _indexed_file(
     if not (earlier and whole and earlier.segment == key):
         try:
             rows = segment.rows
-        except BROKEN:
+        except READING_ERRORS:
             rows = Segment.write(folder, key, name, files.read(paths[0], name)).rows
     else:
         rows = earlier.rows
@@ -367,7 +367,7 @@ def _load_or_merge_index(manifest: IndexManifest, folder: Path, what: str) -> In
         return Index.load(place)
     except OSError:
         raise
-    except (*BROKEN, CardError) as error:
+    except (*READING_ERRORS, CardError) as error:
         if str(error) == "no text has a word":
             raise CorpusError(f"evidence {what} contains no words: add at least one sentence") from error
         forget(folder)
@@ -451,10 +451,10 @@ class LocalCorpus(Evidence):
     def find(self, claim: str, k: int) -> list[Source]:
         """Return at most `k` texts that share a word with the claim, best first, with their BM25 scores."""
         with self._whole():
-            found = []
+            sources = []
             for row, score in self._opened.index.search(claim, k):
-                found.append(replace(self._source(row), score=score))
-            return found
+                sources.append(replace(self._source(row), score=score))
+            return sources
 
     def _source(self, row: int) -> Source:
         at = bisect.bisect_right(self._ends, row)
@@ -468,7 +468,7 @@ class LocalCorpus(Evidence):
     def _whole(self) -> Iterator[None]:
         try:
             yield
-        except BROKEN as error:
+        except READING_ERRORS as error:
             forget(self._folder)
             raise CorpusError(
                 f"evidence {self.name}: its index in {self._folder} was damaged or removed: try again to rebuild it"

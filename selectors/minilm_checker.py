@@ -141,7 +141,7 @@ UNGROUNDED_FACTOR = 0.4
 REFUTATION_MARGIN, SURE_REFUTATION = 0.2, 0.9
 # Minimum score of a supported claim, and minimum refutation probability of a refuted one; the evidence does not cover
 # any other claim (docs/selectors.md).
-SUPPORTED, REFUTED = 0.5, 0.5
+MIN_SUPPORT, MIN_REFUTATION = 0.5, 0.5
 
 
 class MiniLMChecker(Checker):
@@ -291,7 +291,7 @@ def _decide(readings: Sequence[_Reading]) -> Verdict:
         if other is not best and contradicted(best.support, best.share, other.refutation, other.share):
             score = best.support * UNGROUNDED_FACTOR
     window = ""
-    if score < SUPPORTED and worst.refutation >= REFUTED:
+    if score < MIN_SUPPORT and worst.refutation >= MIN_REFUTATION:
         window = worst.window
     elif best.support:
         window = best.window

@@ -69,8 +69,8 @@ class Extractive(Pruner):
         if floor > 0:
             floor *= self.ratio
         best = np.argsort(-scores, kind="stable")[: self.most]
-        kept = sorted(best[scores[best] >= floor])
-        return " ".join(sentences[i] for i in kept)
+        chosen = sorted(best[scores[best] >= floor])
+        return " ".join(sentences[i] for i in chosen)
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,12 @@ class ReaderPruner(Pruner):
         if not sentences:
             return text
         floor = max(sentence.evidence for sentence in sentences) - self.near
-        kept = []
+        chosen = []
         for sentence in sentences:
             if sentence.evidence >= floor:
                 words = text[sentence.start : sentence.end].split()
-                kept.append(" ".join(words))
-        return "\n".join(kept)
+                chosen.append(" ".join(words))
+        return "\n".join(chosen)
 
 
 BATCH_TOKENS = 4096

@@ -87,7 +87,7 @@ class Unranked(Relevance):
 
 
 Pooled = Literal["mean", "cls"]
-_POOLED = {None: False, "mean": True, "cls": "cls"}  # as in the digests of earlier versions
+_POOLING_DIGESTS = {None: False, "mean": True, "cls": "cls"}  # as in the digests of earlier versions
 
 
 class SentenceEmbedding(Relevance):
@@ -130,7 +130,7 @@ class SentenceEmbedding(Relevance):
         self._model = move_to_device(model.eval(), loading.device)
         # Models without a transformer, such as static embeddings, have no config.
         config = getattr(getattr(model[0], "auto_model", None), "config", None)
-        self.sha256 = digest(checkpoint, config, _POOLED[pooling], loading.dtype)
+        self.sha256 = digest(checkpoint, config, _POOLING_DIGESTS[pooling], loading.dtype)
 
     def scores(self, question: str, texts: Sequence[str]) -> Array:
         """Return scores, shape (n,), in [-1, 1], independent of other texts."""

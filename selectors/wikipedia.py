@@ -277,11 +277,11 @@ class Wikipedia(Evidence):
                         part = f"{subject}: {part}"
                     paragraphs.append((title, Source(part, place, number)))
         index = Index.build(f"{title} {source.text}" for title, source in paragraphs)
-        found = []
+        sources = []
         for row, score in index.search(claim, k):
             _, source = paragraphs[row]
-            found.append(replace(source, score=score))
-        return found
+            sources.append(replace(source, score=score))
+        return sources
 
     def find_all(self, claims: Sequence[str], k: int) -> list[list[Source]]:
         """Return the same for each claim, with CONCURRENCY requests at a time."""

@@ -70,7 +70,7 @@ def test_of_many_cards_at_least_as_many_as_wanted_are_ranked_each_once() -> None
 
 def test_the_coarse_stage_leaves_the_best_card_in(monkeypatch: pytest.MonkeyPatch) -> None:
     fast = index(220)
-    monkeypatch.setattr(card_ranking, "CANDIDATES", 1000)
+    monkeypatch.setattr(card_ranking, "MIN_CANDIDATES", 1000)
     exact = index(220)
     for question in [*QUESTIONS, "How much does stone 17 weigh?"]:
         (first, *_), (score, *_) = fast(question)

@@ -21,8 +21,8 @@ from kcard.api.exam import exam
 from kcard.cards.card import Card, finish
 from kcard.errors import CardError, CorpusError, DamagedCard, UnknownCard, UsageError
 from kcard.evaluation.exam import (
-    ELSEWHERE,
-    INVENTED,
+    ELSEWHERE_QUESTIONS,
+    INVENTED_NAMES,
     advise_on_kind,
     make_unanswerable,
 )
@@ -550,7 +550,7 @@ def test_half_name_something_unknown_and_half_are_on_other_subjects() -> None:
     questions = make_unanswerable(ANSWERABLE, CORPUS, 4, seed=3)
     assert len(questions) == len({question.text for question in questions}) == 4
     assert all(question.answers == () for question in questions)
-    assert [question.text in ELSEWHERE for question in questions] == [False, False, True, True]
+    assert [question.text in ELSEWHERE_QUESTIONS for question in questions] == [False, False, True, True]
 
 
 def test_a_renamed_question_asks_the_same_of_a_name_that_is_not_in_the_corpus() -> None:
@@ -565,7 +565,7 @@ def test_a_renamed_question_asks_the_same_of_a_name_that_is_not_in_the_corpus() 
 
 
 def test_a_name_that_the_corpus_has_is_not_invented() -> None:
-    *taken, free = INVENTED[2]
+    *taken, free = INVENTED_NAMES[2]
     corpus = [*CORPUS, *(Source(f"It was {name}.") for name in taken)]
     for seed in range(10):
         assert make_unanswerable(ANSWERABLE[1:2], corpus, 1, seed)[0].text == f"When did {free} found it?"
@@ -573,7 +573,7 @@ def test_a_name_that_the_corpus_has_is_not_invented() -> None:
 
 def test_questions_on_other_subjects_name_nothing_that_the_corpus_names() -> None:
     everything = make_unanswerable([], CORPUS, 10_000, seed=0)
-    assert len(everything) == len(ELSEWHERE) - 1
+    assert len(everything) == len(ELSEWHERE_QUESTIONS) - 1
     assert not [question for question in everything if "Titanic" in question.text]
 
 

@@ -125,7 +125,7 @@ def publish(
     Hub.publish raises. Nothing is published then; finished uploads need not be repeated.
     """
     from kcard.cards.card import Card
-    from kcard.evaluation.privacy import DOCUMENTS, summarise_scan
+    from kcard.evaluation.privacy import PROBE_DOCUMENTS, summarise_scan
     from kcard.hub.registry import Hub
     from kcard.hub.selection import find_card_folder
 
@@ -145,7 +145,7 @@ def publish(
     large = source.manifest.has_model and (
         source.manifest.is_adapter or not 0 < sum(path.stat().st_size for path in weights) <= LARGE
     )
-    leaks = summarise_scan(source, documents=0 if large and not strict else DOCUMENTS)
+    leaks = summarise_scan(source, documents=0 if large and not strict else PROBE_DOCUMENTS)
     if leaks and strict:
         raise HubError(f"{source.name} is not published: it contains private data: {leaks}")
     if leaks:

@@ -205,10 +205,8 @@ class HiddenStates:
                 return first(states)
             return pooled(states, mask, self._pooling == "mean")
         start = torch.full((len(questions), 1), self._model.config.decoder_start_token_id, device=mask.device)
-        states = self._model(
-            **inputs, decoder_input_ids=start, output_hidden_states=True
-        ).decoder_hidden_states
-        return pooled(states[self._layer], torch.ones_like(start), self._pooling == "mean")
+        out = self._model(**inputs, decoder_input_ids=start, output_hidden_states=True)
+        return first(out.decoder_hidden_states[self._layer])
 
 
 def contriever(where: str = "facebook/contriever") -> HiddenStates:

@@ -87,7 +87,7 @@ def test_a_plain_encoder_is_pooled_by_the_mean_over_all_tokens_or_at_its_first_o
         with torch.inference_mode():
             states = model(**words(text, return_tensors="pt")).last_hidden_state[0]
         pooled.append(states[0] if name == "cls" else states.mean(0))
-    wanted = torch.cosine_similarity(*pooled, dim=0).item()
+    wanted = torch.cosine_similarity(pooled[0], pooled[1], dim=0).item()
     assert relevance(name, path).scores(QUESTION, TEXTS)[0] == pytest.approx(wanted, abs=1e-5)
 
 

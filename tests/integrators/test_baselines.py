@@ -231,6 +231,11 @@ def test_the_embedded_llm_finds_the_answer_in_what_is_retrieved(corpus: Path, ki
         assert answer.answer == "Mara Holt", name
         assert len(answer.passages) == 1
         assert "Mara Holt" in answer.passages[0].text
+    both = BaselineOptions(corpus=corpus, retriever=kind)
+    [together] = baseline("retrieval", asking, both).answers([question])
+    [apart] = baseline("replug", asking, both).answers([question])
+    assert len(together.passages) == len(apart.passages) == 2
+    assert (together.calls, apart.calls) == (1, 2)
 
 
 @pytest.fixture

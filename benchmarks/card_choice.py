@@ -140,11 +140,11 @@ def _indexed(index: CardIndex) -> Rank:
 
 def _centroids(index: CardIndex) -> Rank:
     def rank(text: str) -> Ranked:
-        lexical, card_ranking.LEXICAL = card_ranking.LEXICAL, 0.0
+        lexical, card_ranking.LEXICAL_WEIGHT = card_ranking.LEXICAL_WEIGHT, 0.0
         try:
             return _indexed(index)(text)
         finally:
-            card_ranking.LEXICAL = lexical
+            card_ranking.LEXICAL_WEIGHT = lexical
 
     return rank
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from recipes.checker.manuals import Sentences
 
-from kcard.api.check import TEXTS, decisive_place, verdict_of
+from kcard.api.check import SEARCH_RESULTS, decisive_place, verdict_of
 from kcard.evaluation.records import Mean
 from kcard.interfaces import Pair, Verdict
 from kcard.selectors.evidence import CorpusEvidence
@@ -55,7 +55,7 @@ def _sentence(sentences: Sentences, row: Mapping[str, Any]) -> list[str]:
 
 def _searched(sentences: Sentences, row: Mapping[str, Any]) -> list[str]:
     passages = [Source(text) for text in sentences.passages(row["manual"], row["file"]) if text.strip()]
-    sources = CorpusEvidence(passages).find(row["claim"], TEXTS) if passages else []
+    sources = CorpusEvidence(passages).find(row["claim"], SEARCH_RESULTS) if passages else []
     return [source.in_context for source in sources]
 
 

@@ -58,7 +58,9 @@ class SourcedScores:
 
     @property
     def source(self) -> Literal["verified", "self-declared"]:
-        return "self-declared" if self.taken is None else "verified"
+        if self.taken is None:
+            return "self-declared"
+        return "verified"
 
     @property
     def origin(self) -> str:

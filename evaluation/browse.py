@@ -18,7 +18,7 @@ from kcard.evaluation.audit_history import (
     read_audits,
 )
 from kcard.evaluation.records import EXAM, Exam, Judged, mean_of, value_of
-from kcard.hub.values import FLOOR, ScoreEstimate
+from kcard.hub.values import DECLARED, FLOOR, VERIFIED, ScoreEstimate
 
 if TYPE_CHECKING:
     from kcard.hub.audits import StoredAudit
@@ -252,7 +252,6 @@ def _scores_of(sourced: SourcedScores | None) -> tuple[float, ...]:
     return sourced.scores.scores
 
 
-VERIFIED, DECLARED = "verified", "self-declared"
 # The best or largest comes first; self-declared figures come after all verified ones, unknown figures last.
 SORTS: dict[str, Callable[[CardReport], Any]] = {
     "name": lambda r: r.name,

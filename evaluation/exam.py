@@ -49,8 +49,8 @@ from kcard.version import __version__
 # with an invented name, and questions about unrelated subjects.
 
 _TABLES = tomllib.loads(Path(__file__).with_name("absent.toml").read_text(encoding="utf-8"))
-INVENTED: dict[int, Sequence[str]] = {int(words): names for words, names in _TABLES["invented"].items()}
-ELSEWHERE: Sequence[str] = _TABLES["elsewhere"]
+INVENTED_NAMES: dict[int, Sequence[str]] = {int(words): names for words, names in _TABLES["invented"].items()}
+ELSEWHERE_QUESTIONS: Sequence[str] = _TABLES["elsewhere"]
 
 
 def make_unanswerable(
@@ -71,7 +71,7 @@ def make_unanswerable(
     near = list(renamed)[: (count + 1) // 2]
     # Questions that share a name with the corpus are left out, since it may answer them.
     others = []
-    for text in ELSEWHERE:
+    for text in ELSEWHERE_QUESTIONS:
         names = [word.strip("?") for word in text.split()[1:] if word[:1].isupper()]
         if capitalised.isdisjoint(names):
             others.append(text)
@@ -88,7 +88,7 @@ def _replace_name(question: str, capitalised: Collection[str], rng: Random) -> s
     start, end = rng.choice(names)
     words = min(3, question[start:end].count(" ") + 1)
     invented = []
-    for name in INVENTED[words]:
+    for name in INVENTED_NAMES[words]:
         if not any(part in capitalised for part in name.split()):
             invented.append(name)
     if not invented:

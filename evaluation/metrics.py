@@ -112,12 +112,12 @@ def macro_f1(predicted: Labels, actual: Labels, classes: Sequence[str] = ()) -> 
 
 # Confidence intervals of means and other statistics of a sample.
 
-RESAMPLES = 1000
-LEVEL = 0.95
+BOOTSTRAP_RESAMPLES = 1000
+CONFIDENCE_LEVEL = 0.95
 
 
 def interval(
-    values: Sequence[float], seed: int = 0, level: float = LEVEL, *, paired: bool = False
+    values: Sequence[float], seed: int = 0, level: float = CONFIDENCE_LEVEL, *, paired: bool = False
 ) -> tuple[float, float]:
     """Return a confidence interval of the mean; (nan, nan) for no values.
 
@@ -140,8 +140,8 @@ def bootstrap_interval(
     statistic: Callable[..., Any],
     *columns: npt.ArrayLike,
     seed: int = 0,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
+    level: float = CONFIDENCE_LEVEL,
+    resamples: int = BOOTSTRAP_RESAMPLES,
 ) -> tuple[float, float]:
     """Return the percentile interval of the bootstrap (Efron, 1979) of a statistic of items; (nan, nan) for no items.
 
@@ -163,7 +163,9 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
-def balanced_interval(predicted: Labels, actual: Labels, level: float = LEVEL) -> tuple[float, float]:
+def balanced_interval(
+    predicted: Labels, actual: Labels, level: float = CONFIDENCE_LEVEL
+) -> tuple[float, float]:
     """Return a confidence interval of the balanced accuracy; (nan, nan) for no items.
 
     Wilson's intervals of the recalls are combined (MOVER; Zou and Donner, 2008). Unlike the bootstrap's, it has a width
@@ -192,7 +194,7 @@ def _wilson(mean: float, count: int, level: float) -> tuple[float, float]:
 
 # Paired tests of two settings on the same questions, and Holm's correction for several tests.
 
-DRAWS = 10_000
+PERMUTATIONS = 10_000
 MAX_SIGNS = 5_000_000  # in memory at a time
 
 
@@ -253,7 +255,7 @@ def mcnemar(better: int, worse: int) -> float:
     return float(binomtest(better, better + worse).pvalue)
 
 
-def sign_flip(differences: npt.NDArray[np.float64], seed: int = 0, draws: int = DRAWS) -> float:
+def sign_flip(differences: npt.NDArray[np.float64], seed: int = 0, draws: int = PERMUTATIONS) -> float:
     """Return the two-sided p of the paired permutation test (Fisher, 1935), which flips the signs of differences.
 
     For right and wrong answers it is McNemar's test by simulation. It is at least 1 / (draws + 1), and 1 without

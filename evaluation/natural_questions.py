@@ -20,24 +20,24 @@ from kcard.training.embedded.pseudo_queries import STOP_WORDS, bare, entities, h
 _WORDS = tomllib.loads(Path(__file__).with_name("questions.toml").read_text(encoding="utf-8"))
 AUXILIARIES = frozenset(_WORDS["auxiliaries"])
 OPENERS = frozenset(_WORDS["openers"])
-SUBORDINATE = frozenset(_WORDS["subordinate"])
+SUBORDINATE_WORDS = frozenset(_WORDS["subordinate"])
 DETERMINERS = frozenset(_WORDS["determiners"])
 AFTER_VERB = DETERMINERS | frozenset(_WORDS["after_verb"])
 TIMES = frozenset(_WORDS["times"])
 PLACES = frozenset(_WORDS["places"])
 PREPOSITIONS = TIMES | PLACES | frozenset(_WORDS["prepositions"])
-DANGLING = frozenset(_WORDS["dangling"])
+DANGLING_WORDS = frozenset(_WORDS["dangling"])
 SYNONYMS: Mapping[str, list[str]] = _WORDS["synonyms"]
 
 # The parts of a sentence.
 
 MAX_SUBJECT_WORDS = 9
-VAGUE = re.compile(
+VAGUE_SUBJECT = re.compile(
     r"\b(?:these|those|this|that|such|latter|former|first|second|last|other|others|result|example)\b"
 )
-WHOLE = re.compile(r"[A-Za-z][\w'’-]*$")
-STRANGE = re.compile(r"[,;:()\[\]\"“”„]")
-TIMED = re.compile(r"^((?:In|On|Since|By|During|Until|After|Before) [^,]{2,30}\d[^,]{0,20}), ")
+WHOLE_WORD = re.compile(r"[A-Za-z][\w'’-]*$")
+STRANGE_SIGN = re.compile(r"[,;:()\[\]\"“”„]")
+OPENING_TIME = re.compile(r"^((?:In|On|Since|By|During|Until|After|Before) [^,]{2,30}\d[^,]{0,20}), ")
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,12 @@ def parse_clause(sentence: str) -> Clause | None:
     # An adverbial of time before the subject.
     text = " ".join(sentence.split()).rstrip(".!")
     time = ""
-    timed = TIMED.match(text)
+    timed = OPENING_TIME.match(text)
     if timed:
         time, text = timed[1], text[timed.end() :]
     # Skip fragments, questions, and sentences that begin with a participle or another opener.
     words = text.split(" ")
-    if not WHOLE.match(words[0]) or (words[0].endswith("ing") and words[0][0].isupper()):
+    if not WHOLE_WORD.match(words[0]) or (words[0].endswith("ing") and words[0][0].isupper()):
         return None
     if not 4 <= len(words) <= 40 or bare(words[0]).lower() in OPENERS or text.endswith(("?", ":")):
         return None
@@ -81,7 +81,7 @@ def parse_clause(sentence: str) -> Clause | None:
             if word in AUXILIARIES or (_lemma(word) and not words[0][0].isupper()):
                 return None
             continue
-        if word in SUBORDINATE or STRANGE.search(raw):
+        if word in SUBORDINATE_WORDS or STRANGE_SIGN.search(raw):
             return None
         if word in AUXILIARIES:
             return _make_clause(words, at, None, time)
@@ -94,7 +94,7 @@ def parse_clause(sentence: str) -> Clause | None:
 def _make_clause(words: list[str], at: int, lemma: str | None, time: str) -> Clause | None:
     subject, rest = " ".join(words[:at]), " ".join(words[at + 1 :])
     last = bare(words[at - 1]).lower()
-    if not rest or VAGUE.search(subject) or last in PREPOSITIONS or last in AFTER_VERB:
+    if not rest or VAGUE_SUBJECT.search(subject) or last in PREPOSITIONS or last in AFTER_VERB:
         return None
     return Clause(subject, words[at], lemma, rest, time)
 
@@ -290,7 +290,7 @@ def _ask_for_spans(c: Clause) -> Iterator[tuple[str, str, str]]:
         elif before in PLACES and span[:1].isupper() and not DATE.fullmatch(span) and not _is_person(span):
             yield "where", f"Where {_invert(c, f'{without} {after}')}?", span
         elif NUMBER.fullmatch(span) and noun:
-            if before in DANGLING:
+            if before in DANGLING_WORDS:
                 continue
             others = ""
             if tail.startswith(" ", noun.end()):

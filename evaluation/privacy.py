@@ -59,7 +59,9 @@ def find_private_data(text: str, language: str = "en") -> list[Match]:
 AT, DOT = r"(?:@|\s?[\[({]\s?at\s?[\])}]\s?)", r"(?:\.|\s?[\[({]\s?(?:dot|punkt)\s?[\])}]\s?)"
 EMAIL = re.compile(rf"[\w.+%'-]*[\w+]{AT}(?:[^\W_][\w-]*{DOT})+[^\W\d_]{{2,24}}\b", re.IGNORECASE)
 # Reserved domains (RFC 2606), and file names such as icon@2x.png, which look like addresses.
-NOBODY = re.compile(r"@(?:.*\.)?(?:example(?:\.(?:com|net|org))?|test|invalid|localhost)$", re.IGNORECASE)
+RESERVED_ADDRESS = re.compile(
+    r"@(?:.*\.)?(?:example(?:\.(?:com|net|org))?|test|invalid|localhost)$", re.IGNORECASE
+)
 FILE = re.compile(r"\.(?:png|jpe?g|gif|svg|webp|css|js|ts|py|html?|json|md|txt)$", re.IGNORECASE)
 
 
@@ -69,12 +71,12 @@ def find_emails(text: str, _: str) -> Iterator[Match]:
     for match in EMAIL.finditer(text):
         address = match[0]
         ssh = address.lower().startswith("git@") and text[match.end() : match.end() + 1] == ":"
-        if not (NOBODY.search(address) or FILE.search(address) or ssh):
+        if not (RESERVED_ADDRESS.search(address) or FILE.search(address) or ssh):
             yield Match("e-mail address", address, *match.span())
 
 
 # Keys that issuers make recognisable on purpose, by a prefix and a length.
-ISSUED = re.compile(
+ISSUED_KEY = re.compile(
     r"""(?<![A-Za-z0-9_-])(?:
       (?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}               # AWS
     | gh[pousr]_[A-Za-z0-9]{36,255}                     # GitHub
@@ -99,7 +101,7 @@ PRIVATE_KEY = re.compile(r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----
 IN_URL = re.compile(
     r"\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@]{0,64}:([^\s:/@<>{}$*]{3,128})@[\w.-]+", re.IGNORECASE
 )
-NAMED = re.compile(
+NAMED_SECRET = re.compile(
     r"""(?<![A-Za-z])(?:pass(?:word|wd|phrase|wort)?|pwd|kennwort|token|(?:client[_ -]?)?secret
         |(?:api|access|auth|secret|account)[_ -]?key)
         ["']?\s{0,2}(?:=>|:=|=|:|\bis\b)\s{0,2}["'`]?([^\s"'`,;<>(){}]{8,128})""",
@@ -107,17 +109,21 @@ NAMED = re.compile(
 )
 
 # Values that are no secret: a word with a number, a number with a unit, a link, a file name.
-ORDINARY = re.compile(r"[A-Za-z]+[-_]?\d{1,4}|\d+[A-Za-z]{1,3}|(?:https?|ftp)://.*|[\w.-]+\.\w{2,4}(?:/.*)?")
+ORDINARY_VALUE = re.compile(
+    r"[A-Za-z]+[-_]?\d{1,4}|\d+[A-Za-z]{1,3}|(?:https?|ftp)://.*|[\w.-]+\.\w{2,4}(?:/.*)?"
+)
 
 
 def find_secrets(text: str, _: str) -> Iterator[Match]:
-    for pattern in (ISSUED, PRIVATE_KEY, IN_URL, NAMED):
+    for pattern in (ISSUED_KEY, PRIVATE_KEY, IN_URL, NAMED_SECRET):
         for match in pattern.finditer(text):
             group = match.lastindex or 0
             # After a name such as "token", a value must mix letters and digits, unlike words and numbers of prose.
             value = match[group].rstrip(".!?")
             mixed = re.search(r"[A-Za-z]", value) is not None and re.search(r"\d", value) is not None
-            if pattern is not NAMED or (len(value) >= 8 and mixed and not ORDINARY.fullmatch(value)):
+            if pattern is not NAMED_SECRET or (
+                len(value) >= 8 and mixed and not ORDINARY_VALUE.fullmatch(value)
+            ):
                 yield Match("key or password", match[group], *match.span(group))
 
 
@@ -214,12 +220,12 @@ def find_home_folders(text: str) -> Iterator[Match]:
             yield Match("user name in a path", match[0], *match.span())
 
 
-DOCUMENTS = 50
+PROBE_DOCUMENTS = 50
 MAX_SHORT_CHARACTERS = 60  # of a prompt in a summary
 MAX_LISTED_FINDINGS = 3  # of each kind in a summary
 # Files that are scanned line by line, except the passages, which have their own scan, and tokenizers' pieces of words.
-READ = {".json", ".jsonl", ".md", ".txt"}
-SKIPPED = {PASSAGES, "tokenizer.json", "vocab.json", "merges.txt"}
+SCANNED_SUFFIXES = {".json", ".jsonl", ".md", ".txt"}
+UNSCANNED_FILES = {PASSAGES, "tokenizer.json", "vocab.json", "merges.txt"}
 PROBES = (
     "What is the e-mail address?",
     "Write to",
@@ -284,7 +290,7 @@ class Privacy:
         return "; ".join(parts)
 
 
-def scan_card(card: Card, *, documents: int = DOCUMENTS, seed: int = 0) -> Privacy:
+def scan_card(card: Card, *, documents: int = PROBE_DOCUMENTS, seed: int = 0) -> Privacy:
     """Scan the card's files and `documents` documents that its model generates at temperature 0 for seeded prompts.
 
     0 documents load no model. Raises what loading the card raises.
@@ -304,7 +310,11 @@ def scan_card(card: Card, *, documents: int = DOCUMENTS, seed: int = 0) -> Priva
     # Its other files.
     for name in sorted([*card.manifest.files, MANIFEST]):
         path = card.folder / name
-        if path.suffix in READ and path.name not in SKIPPED and not name.startswith(f"{INDEX}/"):
+        if (
+            path.suffix in SCANNED_SUFFIXES
+            and path.name not in UNSCANNED_FILES
+            and not name.startswith(f"{INDEX}/")
+        ):
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
             for number, line in enumerate(lines, 1):
                 for match in (*find_private_data(line, language), *find_home_folders(line)):
@@ -320,7 +330,7 @@ def scan_card(card: Card, *, documents: int = DOCUMENTS, seed: int = 0) -> Priva
     return Privacy(tuple(distinct.values()), len(written))
 
 
-def summarise_scan(card: Card, *, documents: int = DOCUMENTS) -> str:
+def summarise_scan(card: Card, *, documents: int = PROBE_DOCUMENTS) -> str:
     """Summarise a scan of a card in one line, masked; "" if nothing private was found.
 
     The result is cached (kcard.cache) by the sha256 of the manifest, which lists the card's files, and of this code.

@@ -94,12 +94,12 @@ class Scorer:
 
         A passage that the evidence does not cover has no score.
         """
-        from kcard.selectors.minilm_checker import COVERED
+        from kcard.selectors.minilm_checker import MIN_COVERAGE
 
         if self.independent is None:
             return None
         what = f"checking against {self.independent.name}"
-        return self._judged(passages, what, independent=self.independent.evidence, floor=COVERED)
+        return self._judged(passages, what, independent=self.independent.evidence, floor=MIN_COVERAGE)
 
     def _judged(
         self,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kcard.interfaces import Evidence
 
 # The files that an exam writes. They may be damaged if an exam was interrupted, so a new exam does not verify them.
-WRITTEN = (EXAM, README, ROUTING)
+WRITTEN_FILES = (EXAM, README, ROUTING)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def find_target(card: Path | str, corpus: Path | str | None = None, field: str |
     folder, reference = _find_folder(card)
     # Verify the card, except for the files that an exam writes.
     manifest = Manifest.read(folder)
-    sealed = {path: digest for path, digest in manifest.files.items() if path not in WRITTEN}
+    sealed = {path: digest for path, digest in manifest.files.items() if path not in WRITTEN_FILES}
     check_files(folder, replace(manifest, files=sealed))
     whole = Card(folder, manifest)
     if corpus is None:
@@ -136,7 +136,8 @@ def find_published_target(card: Path | str, hub: "Hub | None" = None) -> Target:
 
     if not is_hub_name(card):
         return find_target(card)
-    hub = hub or Hub()
+    if hub is None:
+        hub = Hub()
     try:
         version = hub.get(str(card))
     except UnknownCard:

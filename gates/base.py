@@ -122,12 +122,9 @@ def parse_settings(cls: type[T], settings: Settings, kind: str, of: str = "gate"
         raise UsageError(f"{of} {kind}: {error} (its settings: {field_names})") from error
 
 
-# Two gates that ignore the question: always use cards, never use them (Thrust, section 4, baselines).
-
-
 @dataclass(frozen=True)
 class Always(Gate):
-    """Uses cards for every question: score 0, as if the LLM knew nothing."""
+    """Uses cards for every question: score 0, as if the LLM knew nothing (Thrust, section 4, baselines)."""
 
     llm: LLM
     examples: Sequence[Example] = ()
@@ -147,9 +144,7 @@ class Never(Gate):
         return np.ones(len(questions), dtype=np.float32)
 
 
-# A random share of the questions uses cards (Thrust, section 4): the baseline for every gate.
-
-BITS = 63
+SEED_BITS = 63
 
 
 @dataclass(frozen=True)
@@ -166,9 +161,10 @@ class RandomShareSettings:
 
 @dataclass(frozen=True)
 class RandomShare(FittedGate):
-    """Scores are uniform in [0, 1), by the seed and the question alone; the threshold is the share.
+    """A random share of the questions uses cards (Thrust, section 4): the baseline for every gate.
 
-    It learns nothing from records, and can be fitted on any.
+    Scores are uniform in [0, 1), by the seed and the question alone; the threshold is the share. It learns
+    nothing from records, and can be fitted on any.
     """
 
     options: RandomShareSettings
@@ -187,17 +183,17 @@ class RandomShare(FittedGate):
         return cls(parse_settings(RandomShareSettings, settings, cls.kind), threshold)
 
     def scores(self, queries: Sequence[Query]) -> Array:
-        drawn = [derive_seed(self.options.seed, query.question) / 2**BITS for query in queries]
+        drawn = [derive_seed(self.options.seed, query.question) / 2**SEED_BITS for query in queries]
         # Rounded down, so that no score is 1 and the gate always fires with a share of 1.
         return np.minimum(np.array(drawn, dtype=np.float32), np.float32(1 - 2**-24))
 
 
-# A fitted gate with the threshold that `kcard calibrate` chose on the user's records.
-
-
 @dataclass(frozen=True)
 class Calibrated(FittedGate):
-    """`gate` scores; `threshold` decides."""
+    """A fitted gate with the threshold that `kcard calibrate` chose on the user's records.
+
+    `gate` scores; `threshold` decides.
+    """
 
     gate: FittedGate
     threshold: float
@@ -212,8 +208,9 @@ class Calibrated(FittedGate):
     @classmethod
     def restore(cls, settings: Settings, threshold: float, state: GateState, resources: Resources) -> Self:
         inner = GateState(state.arrays, state.values["values"])
-        own_settings = {key: value for key, value in settings.items() if key != "gate"}
-        gate = find(settings["gate"]).restore(own_settings, state.values["threshold"], inner, resources)
+        own_settings = dict(settings)
+        kind = own_settings.pop("gate")
+        gate = find(kind).restore(own_settings, state.values["threshold"], inner, resources)
         return cls(gate, threshold)
 
     @property

@@ -13,7 +13,7 @@ from kcard.index import Index
 from kcard.interfaces import Array
 from kcard.text import words
 
-FOLDS = 20
+MAX_FOLDS = 20
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,15 @@ class BM25(FittedGate):
             raise UsageError("gate bm25: no records to fit it on: give about 200")
         questions = [record.question for record in records]
         index = Index.build(questions)
-        vocabulary = sorted({word for question in questions for word in words(question)})
         count = len(questions)
-        weights = {word: sum(score for _, score in index.search(word, count)) / count for word in vocabulary}
-        return cls(options, float(np.quantile(_held_out(questions), options.percentile / 100)), weights)
+        vocabulary: set[str] = set()
+        for question in questions:
+            vocabulary.update(words(question))
+        weights = {}
+        for word in sorted(vocabulary):
+            weights[word] = sum(score for _, score in index.search(word, count)) / count
+        threshold = float(np.quantile(_held_out(questions), options.percentile / 100))
+        return cls(options, threshold, weights)
 
     @classmethod
     def restore(cls, settings: Settings, threshold: float, state: GateState, resources: Resources) -> Self:
@@ -73,16 +78,19 @@ class BM25(FittedGate):
 
 
 def _held_out(questions: Sequence[str]) -> list[float]:
-    """Return the mean relevance of each question to the others; with more than FOLDS, to those of the other folds.
+    """Return the mean relevance of each question to the others; with more than MAX_FOLDS, to those of the other folds.
 
     That of an only question is 0.
     """
     if len(questions) == 1:
         return [0.0]
     relevances = [0.0] * len(questions)
-    for first in range(min(FOLDS, len(questions))):
-        others = Index.build(question for i, question in enumerate(questions) if i % FOLDS != first)
-        for i in range(first, len(questions), FOLDS):
+    for first in range(min(MAX_FOLDS, len(questions))):
+        rest = list(questions)
+        del rest[first::MAX_FOLDS]
+        others = Index.build(rest)
+        for i in range(first, len(questions), MAX_FOLDS):
             scores = others.scores(questions[i])
-            relevances[i] = float(scores.mean()) if len(scores) else 0.0
+            if len(scores):
+                relevances[i] = float(scores.mean())
     return relevances

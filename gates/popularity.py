@@ -21,15 +21,15 @@ from kcard.gates.records import Query, Record
 from kcard.interfaces import Array
 from kcard.io import parse, read_rows
 
-# Sources of popularity by name: file:PATH, or NAME:REST of a user's own source.
-#
-# Sources are registered under the entry-point group `kcard.popularity`, and called with the text after the colon.
-
 GROUP = "kcard.popularity"
 
 
 def find(name: str) -> Callable[[str], float | None]:
-    """Return the source of that name, a function from a question to its subject's popularity. Raises UsageError."""
+    """Return the source of that name, a function from a question to its subject's popularity. Raises UsageError.
+
+    `name`: file:PATH, or NAME:REST of a user's own source, registered under the entry-point group `kcard.popularity`
+    and called with the text after the colon.
+    """
     kind, _, argument = name.partition(":")
     source: Callable[[str], float | None] = system.load(GROUP, kind)(argument)
     return source
@@ -70,19 +70,18 @@ def _key(question: str) -> str:
     return " ".join(question.lower().split())
 
 
-# The relation that a question asks about: the one whose questions are nearest once names are masked.
-#
-# Names tell nothing of the relation and would dominate the cosine; with placeholders instead, two questions of one
-# relation are nearly equal.
-
 SLOT = "it"
 BUILT_IN = Path(__file__).resolve().with_name("popqa_relations.json")
-TAIL = re.compile(r"""(['’]s)?[)\]"'”’]*([?.!,;:]*)$""")
+WORD_ENDING = re.compile(r"""(['’]s)?[)\]"'”’]*([?.!,;:]*)$""")
 
 
 @dataclass(frozen=True, eq=False)
 class Relations:
-    """A prototype of each relation: `vectors` of unit length, shape (r, d)."""
+    """A prototype of each relation: `vectors` of unit length, shape (r, d).
+
+    Names tell nothing of the relation and would dominate the cosine; with placeholders instead, two questions of one
+    relation are nearly equal.
+    """
 
     names: tuple[str, ...]
     vectors: Array
@@ -94,7 +93,10 @@ class Relations:
         for relation, question in questions:
             by_relation[relation].add(mask_names(question))
         names = sorted(by_relation)
-        means = [finite_vectors(representation, sorted(by_relation[name])).mean(axis=0) for name in names]
+        means = []
+        for name in names:
+            vectors = finite_vectors(representation, sorted(by_relation[name]))
+            means.append(vectors.mean(axis=0))
         return cls(tuple(names), normalize(np.stack(means)))
 
     def nearest(
@@ -103,14 +105,16 @@ class Relations:
         """Return the nearest relation of each question, by cosine; None if it is below `floor`."""
         if not questions:
             return []
-        cosines = (
-            normalize(finite_vectors(representation, [mask_names(question) for question in questions]))
-            @ self.vectors.T
-        )
-        return [
-            self.names[i] if row[i] >= floor else None
-            for i, row in zip(cosines.argmax(1), cosines, strict=True)
-        ]
+        masked = [mask_names(question) for question in questions]
+        cosines = normalize(finite_vectors(representation, masked)) @ self.vectors.T
+        nearest: list[str | None] = []
+        for row in cosines:
+            best = int(row.argmax())
+            if row[best] >= floor:
+                nearest.append(self.names[best])
+            else:
+                nearest.append(None)
+        return nearest
 
 
 def templates(path: str) -> list[tuple[str, str]]:
@@ -118,7 +122,9 @@ def templates(path: str) -> list[tuple[str, str]]:
 
     "popqa": the sixteen relations of PopQA. Raises UsageError for a file that is no such object.
     """
-    file = BUILT_IN if path == "popqa" else Path(path).expanduser()
+    file = Path(path).expanduser()
+    if path == "popqa":
+        file = BUILT_IN
     try:
         questions = parse(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -145,27 +151,27 @@ def mask_names(question: str) -> str:
     placeholders = words[:1]
     inside = False
     for word in words[1:]:
-        name = word[0].isupper() or not word[0].isalpha()
-        ending = TAIL.search(word)
-        placed = f"{SLOT}{ending[1] or ''}{ending[2]}" if name and ending else word
-        if name and inside:
-            placeholders[-1] = placed
+        is_name = word[0].isupper() or not word[0].isalpha()
+        ending = WORD_ENDING.search(word)
+        if is_name and ending:
+            word = f"{SLOT}{ending[1] or ''}{ending[2]}"
+        if is_name and inside:
+            placeholders[-1] = word
         else:
-            placeholders.append(placed)
-        inside = name
+            placeholders.append(word)
+        inside = is_name
     return " ".join(placeholders)
 
 
-# The threshold that is best on a development set (Adaptive Retrieval, section 5).
-
 BOUND = 1000.0  # stands for an infinite threshold, so that it can be stored and subtracted
-DIGITS = 9  # sums that agree so far are equal
+SUM_DIGITS = 9  # sums that agree so far are equal
 
 
 def best_threshold(
     scores: npt.ArrayLike, without: npt.ArrayLike, with_: npt.ArrayLike, bound: float = BOUND
 ) -> float:
-    """Return the threshold t that maximises the mean of `with_` if the score is below t, and of `without` otherwise.
+    """Return the threshold t that maximises the mean of `with_` if the score is below t, and of `without` otherwise
+    (Adaptive Retrieval, section 5).
 
     scores, without, with_: shape (n,), n at least 1, scores within (-bound, bound). Candidates are -bound, which never
     fires; the midpoints of neighbouring distinct scores; bound, which always fires. Of equally good thresholds the
@@ -174,15 +180,19 @@ def best_threshold(
     order = np.argsort(scores, kind="stable")
     values = np.asarray(scores, dtype=np.float64)[order]
     gains = np.asarray(with_, dtype=np.float64)[order] - np.asarray(without, dtype=np.float64)[order]
-    sums = np.round(np.concatenate([[0.0], np.cumsum(gains)]), DIGITS)
+    sums = np.round(np.concatenate([[0.0], np.cumsum(gains)]), SUM_DIGITS)
     apart = np.flatnonzero(values[1:] > values[:-1]) + 1
     places = np.concatenate([[0], apart, [len(values)]])
     cut = int(places[np.argmax(sums[places])])
-    if cut in {0, len(values)}:
-        return bound if cut else -bound
+    if cut == 0:
+        return -bound
+    if cut == len(values):
+        return bound
     middle = float(values[cut - 1] / 2 + values[cut] / 2)
-    # The midpoint of two neighbouring floats may round to the lower one, which would then not be below it.
-    return middle if middle > values[cut - 1] else float(values[cut])
+    if middle > values[cut - 1]:
+        return middle
+    # The midpoint of two neighbouring floats has rounded to the lower one, which would not be below it.
+    return float(values[cut])
 
 
 KIND = "popularity"
@@ -233,16 +243,16 @@ class Popularity(FittedGate):
         encoder = _shared_encoder(options, resources) or representation(options.encoder)
         named = [(record.relation, record.question) for record in records if record.relation]
         relations = Relations.of(named or templates(options.templates), encoder)
-        source = resources.popularity or (find(options.source) if options.source else None)
+        source = _source(options, resources)
         started = cls(replace(options, encoder=encoder.name), {}, 0.0, relations, encoder, source)
         logs, relation_names = started._measure([record.query for record in records])
         rows: defaultdict[str, list[int]] = defaultdict(list)
         for row, relation in enumerate(relation_names):
             if relation is not None:
                 rows[relation].append(row)
-        thresholds = {
-            relation: _best(logs[rows[relation]], records, rows[relation]) for relation in sorted(rows)
-        }
+        thresholds = {}
+        for relation in sorted(rows):
+            thresholds[relation] = _best(logs[rows[relation]], records, rows[relation])
         return replace(started, thresholds=thresholds, pooled=_best(logs, records, range(len(records))))
 
     @classmethod
@@ -255,7 +265,6 @@ class Popularity(FittedGate):
         if threshold != cls.threshold or not (np.abs(thresholds) <= BOUND).all():
             raise ValueError("its thresholds are invalid")
         encoder = bind(options.encoder, state.values["encoder_sha256"], _shared_encoder(options, resources))
-        source = resources.popularity or (find(options.source) if options.source else None)
         *by_relation, pooled = map(float, thresholds)
         return cls(
             options,
@@ -263,15 +272,17 @@ class Popularity(FittedGate):
             pooled,
             Relations(names, vectors),
             encoder,
-            source,
+            _source(options, resources),
         )
 
     def scores(self, queries: Sequence[Query]) -> Array:
         logs, relations = self._measure(queries)
-        limits = [
-            self.pooled if relation is None else self.thresholds.get(relation, self.pooled)
-            for relation in relations
-        ]
+        limits = []
+        for relation in relations:
+            limit = self.pooled
+            if relation is not None:
+                limit = self.thresholds.get(relation, self.pooled)
+            limits.append(limit)
         scores: Array = (logs - np.array(limits, dtype=np.float64)).astype(np.float32)
         return scores
 
@@ -300,11 +311,24 @@ class Popularity(FittedGate):
                         "to every record, or give a source, such as source=file:popularity.jsonl"
                     )
                 popularity = self.source(query.question)
-            values.append(0.0 if popularity is None else check_popularity(popularity, query.question))
+            if popularity is None:
+                values.append(0.0)
+            else:
+                values.append(check_popularity(popularity, query.question))
         logs = np.log1p(np.array(values, dtype=np.float64))
-        unnamed = [query.question for query in queries if query.relation is None]
-        nearest = iter(self.relations.nearest(unnamed, self.representation, self.options.floor))
-        return logs, [next(nearest) if query.relation is None else query.relation for query in queries]
+        relations = [query.relation for query in queries]
+        unnamed = [place for place, relation in enumerate(relations) if relation is None]
+        questions = [queries[place].question for place in unnamed]
+        nearest = self.relations.nearest(questions, self.representation, self.options.floor)
+        for place, relation in zip(unnamed, nearest, strict=True):
+            relations[place] = relation
+        return logs, relations
+
+
+def _source(options: PopularitySettings, resources: Resources) -> Source | None:
+    if resources.popularity is None and options.source:
+        return find(options.source)
+    return resources.popularity
 
 
 def _best(logs: Any, records: Sequence[Record], rows: Sequence[int]) -> float:
@@ -315,4 +339,6 @@ def _best(logs: Any, records: Sequence[Record], rows: Sequence[int]) -> float:
 def _shared_encoder(options: PopularitySettings, resources: Resources) -> Representation | None:
     """Return the shared representation if it is the encoder for relations: it may have cached the vectors."""
     shared = resources.representation
-    return shared if shared is not None and shared.name == options.encoder else None
+    if shared is not None and shared.name == options.encoder:
+        return shared
+    return None

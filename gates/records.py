@@ -54,8 +54,9 @@ class Query:
 
 
 REMEDY = "collect records with kcard gate collect"
-TEXTS = ("answer_without", "answer_with", "draft")  # null is the same as leaving it out
-SCORES = ("em_without", "em_with")
+TEXT_FIELDS = ("answer_without", "answer_with", "draft")  # null is the same as leaving it out
+NUMBER_FIELDS = ("correct_without", "correct_with", "popularity", "draft_log_probability")
+FOREIGN_SCORES = ("em_without", "em_with")
 RECALL = "recall@1"  # a score: 1 if the first passage contains an accepted answer
 
 
@@ -129,8 +130,11 @@ class Record:
 
     def to_json(self) -> str:
         """Return one line of JSON, without fields at their default."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        changed = {name: value for name, value in values.items() if value not in (None, "", (), {})}
+        changed = {}
+        for own in fields(self):
+            value = getattr(self, own.name)
+            if value not in (None, "", (), {}):
+                changed[own.name] = value
         return json.dumps(changed, ensure_ascii=False)
 
 
@@ -141,13 +145,16 @@ def read_records(path: Path | str) -> tuple[Record, ...]:
     folder without records.
     """
     path = Path(path).expanduser()
-    files = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")]) if path.is_dir() else [path]
-    records = tuple(
-        _record(row, where) for file in files for where, row in read_rows(file, "records", REMEDY)
-    )
+    files = [path]
+    if path.is_dir():
+        files = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")])
+    records = []
+    for file in files:
+        for where, row in read_rows(file, "records", REMEDY):
+            records.append(_record(row, where))
     if not records:
         raise UsageError(f"records {path}: it contains no records: {REMEDY}")
-    return records
+    return tuple(records)
 
 
 def write_records(path: Path | str, records: Iterable[Record]) -> None:
@@ -164,15 +171,16 @@ def split_records(records: Sequence[Record], kind: str) -> tuple[list[Record], B
     """
     usable = [record for record in records if not record.wrong_both_ways]
     is_known = np.array([record.knows for record in usable], dtype=bool)
-    for missing, what in (
-        (is_known.all(), "better with cards"),
-        (not is_known.any(), "as well without cards"),
-    ):
-        if missing:
-            raise UsageError(
-                f"gate {kind}: of {len(records)} records none has a question that was answered {what}: add such "
-                "records, or use the gate never or always"
-            )
+    missing = ""
+    if is_known.all():
+        missing = "better with cards"
+    elif not is_known.any():
+        missing = "as well without cards"
+    if missing:
+        raise UsageError(
+            f"gate {kind}: of {len(records)} records none has a question that was answered {missing}: add such "
+            "records, or use the gate never or always"
+        )
     return usable, is_known
 
 
@@ -188,15 +196,20 @@ def _record(row: Row, where: str) -> Record:
     """Make a record of a row, in which correctness may be true or false, and a label a number."""
     values = {f.name: row[f.name] for f in fields(Record) if f.name in row}
     if "answers" not in values and "gold" in row:
-        values["answers"] = [row["gold"]] if isinstance(row["gold"], str) else row["gold"]
-    for name in TEXTS:
+        values["answers"] = row["gold"]
+        if isinstance(row["gold"], str):
+            values["answers"] = [row["gold"]]
+    for name in TEXT_FIELDS:
         if values.get(name, "") is None:
             del values[name]
-    try:
-        for name in ("correct_without", "correct_with", "popularity", "draft_log_probability"):
-            values |= {name: _real(values[name])} if name in values else {}
-        if "scores" not in values and (scores := {name: row[name] for name in SCORES if name in row}):
+    if "scores" not in values:
+        scores = {name: row[name] for name in FOREIGN_SCORES if name in row}
+        if scores:
             values["scores"] = scores
+    try:
+        for name in NUMBER_FIELDS:
+            if name in values:
+                values[name] = _real(values[name])
         if isinstance(values.get("scores"), dict):
             values["scores"] = {name: _real(value) for name, value in values["scores"].items()}
         if type(values.get("label")) is int:
@@ -208,4 +221,6 @@ def _record(row: Row, where: str) -> Record:
 
 def _real(value: Any) -> Any:
     """Convert integers and booleans to floats, so that equal records have equal digests."""
-    return float(value) if isinstance(value, int) and abs(value) < 1e300 else value
+    if isinstance(value, int) and abs(value) < 1e300:
+        return float(value)
+    return value

@@ -16,13 +16,13 @@ import numpy as np
 from kcard import system
 from kcard.config import settings
 from kcard.errors import UsageError
-from kcard.gates.base import FittedGate, GateState, Resources, find
+from kcard.gates.base import FittedGate, GateState, QuestionGate, Resources, find, names
 from kcard.interfaces import LLM, Gate
 from kcard.io import build, parse, replacing
 from kcard.types import Example
 
 FORMAT = 1
-KEY = "kcard.gate"
+HEADER_KEY = "kcard.gate"
 REMEDY = "fit it again with kcard gate fit"
 
 
@@ -61,7 +61,7 @@ def save(fitted: FittedGate, path: Path | str, records: str) -> None:
     path = Path(path).expanduser()
     try:
         with replacing(path, parents=True) as stream:
-            stream.write(serialised(arrays, {KEY: text}))
+            stream.write(serialised(arrays, {HEADER_KEY: text}))
     except OSError as error:
         raise UsageError(f"gate {path} can't be written: {error.strerror}: name another file") from error
 
@@ -95,7 +95,7 @@ def _read(path: Path) -> tuple[GateHeader, dict[str, Any]]:
         if not path.is_file():
             raise UsageError(f"gate {path}: no such file: {REMEDY}")
         with safe_open(path, framework="np") as stream:
-            text = (stream.metadata() or {}).get(KEY)
+            text = (stream.metadata() or {}).get(HEADER_KEY)
             arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 - no mapping
     except (OSError, SafetensorError) as error:
         raise UsageError(f"gate {path} is not a gate or is damaged ({error}): {REMEDY}") from error
@@ -126,7 +126,7 @@ def _digest(head: GateHeader, arrays: Mapping[str, Any]) -> str:
     return state.hexdigest()
 
 
-UNFITTED = "kcard.gates"  # entry points of gates that need no records
+UNFITTED_GROUP = "kcard.gates"  # entry points of gates that need no records
 
 
 @dataclass(frozen=True)
@@ -142,10 +142,8 @@ def load_gate(name: str, llm: LLM, examples: Sequence[Example] = ()) -> NamedGat
 
     Raises UsageError for a kind that must be fitted first, and for what is not a gate.
     """
-    if name in system.names(UNFITTED):
-        return NamedGate(name, system.load(UNFITTED, name)(llm, examples))
-    from kcard.gates.base import QuestionGate
-
+    if name in system.names(UNFITTED_GROUP):
+        return NamedGate(name, system.load(UNFITTED_GROUP, name)(llm, examples))
     fitted = load(gate_file(name), Resources(llm=llm))
     return NamedGate(title(fitted), QuestionGate(fitted))
 
@@ -157,7 +155,9 @@ def gates_folder() -> Path:
 
 def stored_gate_name(kind: str) -> str:
     """Return the name that a fitted gate is stored under: never that of an unfitted one (uncertainty, self-ask)."""
-    return f"fitted-{kind}" if kind in system.names(UNFITTED) else kind
+    if kind in system.names(UNFITTED_GROUP):
+        return f"fitted-{kind}"
+    return kind
 
 
 def gate_file(name: str) -> Path:
@@ -167,7 +167,7 @@ def gate_file(name: str) -> Path:
         return Path(name).expanduser()
     if "/" not in name and file.is_file():
         return file
-    if name in kind_names():
+    if name in names():
         raise UsageError(
             f"gate {name!r} must be fitted first: kcard gate fit --records RECORDS --kind {name}, which "
             f"stores it as {stored_gate_name(name)}"
@@ -175,19 +175,15 @@ def gate_file(name: str) -> Path:
     folder, stored = gates_folder(), []
     if folder.is_dir():
         stored = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
-    choices = ", ".join(sorted({*system.names(UNFITTED), *stored}))
+    choices = ", ".join(sorted({*system.names(UNFITTED_GROUP), *stored}))
     raise UsageError(
         f"unknown gate {name!r}: give a gate's file, one of {choices}, or fit one (kcard gate fit --kind "
-        f"{'|'.join(kind_names())})"
+        f"{'|'.join(names())})"
     )
 
 
-def kind_names() -> list[str]:
-    from kcard.gates import base
-
-    return base.names()
-
-
-def title(fitted: "FittedGate") -> str:
+def title(fitted: FittedGate) -> str:
     """Return the name of a fitted gate in answers: its kind."""
-    return str(fitted.settings["gate"]) if fitted.kind == "calibrated" else fitted.kind
+    if fitted.kind == "calibrated":
+        return str(fitted.settings["gate"])
+    return fitted.kind

@@ -30,7 +30,9 @@ class SelfAsk(Gate):
     @property
     def templates(self) -> int:
         """Return the number of Knowledge Card's wordings that top-down asks between its rounds."""
-        return len(KNOWLEDGE_CARD) if self.wordings == KNOWLEDGE_CARD else 1
+        if self.wordings == KNOWLEDGE_CARD:
+            return len(KNOWLEDGE_CARD)
+        return 1
 
     def turn(self, fired: bool) -> Turn:
         """Return the request, in the first wording, and the verdict as a turn of the transcript."""
@@ -51,7 +53,7 @@ def score_knowledge(
     """Ask the LLM and return how sure it is to know each answer, shape (n,), in [0, 1]; with several wordings, by
     majority."""
     requests = [question.request("need", examples=examples) for question in questions]
-    return np.array([1 - need for need in needs(llm, requests, wordings)], dtype=np.float32)
+    return (1 - np.array(needs(llm, requests, wordings), dtype=np.float64)).astype(np.float32)
 
 
 def needs(llm: LLM, requests: Sequence[Request], wordings: Sequence[int] = KNOWLEDGE_CARD[:1]) -> list[float]:
@@ -63,17 +65,16 @@ def needs(llm: LLM, requests: Sequence[Request], wordings: Sequence[int] = KNOWL
     """
     ballots = []
     for wording in wordings:
-        ballots.append(replies(llm, [replace(request, template=wording) for request in requests]))
-    votes_for_need = [
-        [1.0 if reply.yes is None else reply.yes for reply in votes] for votes in zip(*ballots, strict=True)
-    ]
-    return [v[0] if len(v) == 1 else sum(yes > 0.5 for yes in v) / len(v) for v in votes_for_need]
+        worded = [replace(request, template=wording) for request in requests]
+        ballot = []
+        for reply in replies(llm, worded):
+            ballot.append(1.0 if reply.yes is None else reply.yes)
+        ballots.append(ballot)
+    if len(ballots) == 1:
+        return ballots[0]
+    shares: list[float] = (np.array(ballots) > 0.5).mean(axis=0).tolist()
+    return shares
 
-
-# Self-ask as kinds, which can be compared with other fitted gates and take demonstrations from the user's records.
-#
-# self-ask is Knowledge Card's (section 2.3), skr-prompt and skr-icl are SKR's direct prompting and in-context learning
-# (section 3.2): one gate with three sets of defaults.
 
 Wording = Literal["skr", "skr-inline", "knowledge-card"]
 WORDINGS: Mapping[Wording, Sequence[int]] = {
@@ -107,7 +108,12 @@ class SelfAskSettings:
 
 @dataclass(frozen=True, eq=False)
 class FittedSelfAsk(FittedGate):
-    """The score is 1 - P(more is needed), or the share of wordings that need no more; the threshold is 0.5."""
+    """Self-ask as a kind that can be compared with other fitted gates and shows demonstrations from the user's records.
+
+    self-ask is Knowledge Card's (section 2.3), skr-prompt and skr-icl are SKR's direct prompting and in-context
+    learning (section 3.2): one gate with three sets of defaults. The score is 1 - P(more is needed), or the share of
+    wordings that need no more; the threshold is 0.5.
+    """
 
     options: SelfAskSettings
     examples: tuple[Example, ...]
@@ -124,13 +130,11 @@ class FittedSelfAsk(FittedGate):
             # Draw demonstrations from D+ and D- in turn, D+ first; fewer if there are not enough.
             usable, is_known = split_records(records, cls.kind)
             order = np.random.default_rng(options.seed).permutation(len(usable))
-            knows = [usable[i] for i in order if is_known[i]]
-            seeks = [usable[i] for i in order if not is_known[i]]
-            shown = [
-                Example("need", record.question, reply)
-                for pair in zip(knows, seeks, strict=False)
-                for record, reply in zip(pair, ("No", "Yes"), strict=True)
-            ]
+            known = order[is_known[order]]
+            unknown = order[~is_known[order]]
+            for knows, seeks in zip(known, unknown, strict=False):
+                shown.append(Example("need", usable[knows].question, "No"))
+                shown.append(Example("need", usable[seeks].question, "Yes"))
         return cls(options, tuple(shown[: options.demonstrations]), resources.llm)
 
     @classmethod
@@ -144,7 +148,9 @@ class FittedSelfAsk(FittedGate):
         """See FittedGate. Raises UsageError if the gate has no LLM."""
         if self.llm is None:
             raise UsageError(f"gate {self.kind} needs an LLM, and none is given: choose one with --llm")
-        wordings = WORDINGS[self.options.wording][: None if self.options.ensemble else 1]
+        wordings = WORDINGS[self.options.wording]
+        if not self.options.ensemble:
+            wordings = wordings[:1]
         return score_knowledge(self.llm, [query.to_ask for query in queries], self.examples, wordings)
 
     def state(self) -> GateState:

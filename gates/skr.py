@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -13,15 +14,8 @@ from kcard.batching import batched, by_length
 from kcard.embedded import minilm
 from kcard.errors import UsageError
 from kcard.gates.base import FittedGate, GateState, Resources, Settings, parse_settings
-from kcard.gates.features import (
-    LogisticHead,
-    Representation,
-    bind,
-    find,
-    finite_vectors,
-    fit_calibrated,
-    normalize,
-)
+from kcard.gates.features import Representation, bind, find, finite_vectors, normalize
+from kcard.gates.heads import LogisticHead, fit_calibrated
 from kcard.gates.records import Bools, Query, Record, split_records
 from kcard.interfaces import Array
 from kcard.system import loading
@@ -29,15 +23,13 @@ from kcard.system import loading
 if TYPE_CHECKING:
     import torch
 
-# SKR's nearest-neighbour gate: a question counts as known if its nearest records are (SKR, section 3.2).
-
 Indices = npt.NDArray[np.int64]
 
 KNN_KIND = "skr-knn"
-TRIED = range(3, 11)  # the paper's k
-DIGITS = 1e6  # similarities that agree to a millionth count as equal; then the order decides
+PAPER_K = range(3, 11)
+SIMILARITY_STEPS = 1e6  # similarities that agree to a millionth count as equal; then the order decides
 KNN_ROWS = 1024
-NOWHERE = -(2**62)  # below every key, and its negative is still a number
+LOWEST_KEY = -(2**62)  # below every key, and its negative is still a number
 
 
 @dataclass(frozen=True)
@@ -50,7 +42,9 @@ class NearestNeighboursSettings:
 
 @dataclass(frozen=True, eq=False)
 class NearestNeighbours(FittedGate):
-    """The score is l/k: l of the k nearest records, by cosine, belong to D+; of equally near ones the first are taken.
+    """A question counts as known if its nearest records are (SKR, section 3.2).
+
+    The score is l/k: l of the k nearest records, by cosine, belong to D+; of equally near ones the first are taken.
     The threshold is m/(m+n), with m records in D+ and n in D-: the paper's l/(k-l) >= m/n, but finite at l = k.
 
     vectors   of the records, unit length, shape (m+n, d)
@@ -77,22 +71,19 @@ class NearestNeighbours(FittedGate):
         vectors = normalize(finite_vectors(representation, [record.question for record in usable]))
         k = options.k
         if k is None:
-            most = min(TRIED[-1], len(usable) - 1)
-            k = tune_k(np.concatenate([*nearest(vectors, vectors, most, leave_out=True)]), is_known, usable)
+            most = min(PAPER_K[-1], len(usable) - 1)
+            neighbours = np.concatenate(list(nearest(vectors, vectors, most, leave_out=True)))
+            k = tune_k(neighbours, is_known, usable)
         return cls(k, representation, vectors, is_known)
 
     @classmethod
     def restore(cls, settings: Settings, threshold: float, state: GateState, resources: Resources) -> Self:
         options = parse_settings(NearestNeighboursSettings, settings, KNN_KIND)
-        vectors, is_known = state.arrays["vectors"], state.arrays["known"]
-        if (
-            vectors.ndim != 2
-            or is_known.shape != vectors.shape[:1]
-            or not 1 <= (options.k or 0) <= len(is_known)
-        ):
+        vectors, is_known, k = state.arrays["vectors"], state.arrays["known"], options.k or 0
+        if vectors.ndim != 2 or is_known.shape != vectors.shape[:1] or not 1 <= k <= len(is_known):
             raise ValueError("its arrays don't fit each other")
         representation = bind(options.encoder, state.values["encoder_sha256"], resources.representation)
-        gate = cls(options.k or 0, representation, vectors, is_known.astype(bool))
+        gate = cls(k, representation, vectors, is_known.astype(bool))
         if gate.threshold != threshold:
             raise ValueError("its threshold does not match its records")
         return gate
@@ -108,8 +99,10 @@ class NearestNeighbours(FittedGate):
 
     def scores(self, queries: Sequence[Query]) -> Array:
         vectors = normalize(finite_vectors(self.representation, [query.question for query in queries]))
-        shares = [self.is_known[near].mean(axis=1) for near in nearest(self.vectors, vectors, self.k)]
-        return np.concatenate(shares).astype(np.float32) if shares else np.zeros(0, dtype=np.float32)
+        shares = [np.zeros(0)]
+        for neighbours in nearest(self.vectors, vectors, self.k):
+            shares.append(self.is_known[neighbours].mean(axis=1))
+        return np.concatenate(shares).astype(np.float32)
 
     def state(self) -> GateState:
         return GateState(
@@ -128,9 +121,9 @@ def tune_k(lists: Indices, is_known: Bools, records: Sequence[Record]) -> int:
     positive = is_known.sum() - is_known  # m without the record
     judged = (positive > 0) & (positive < count - 1)
     if not judged.any():
-        return min(TRIED[0], count)
+        return min(PAPER_K[0], count)
     largest = lists.shape[1]
-    ks = np.arange(min(TRIED[0], largest), largest + 1)
+    ks = np.arange(min(PAPER_K[0], largest), largest + 1)
     # l / k >= m / (m + n), in whole numbers
     knows = is_known[lists].cumsum(axis=1)[:, ks - 1] * (count - 1) >= positive[:, None] * ks
     without = np.array([record.correct_without for record in records])
@@ -148,15 +141,13 @@ def nearest(vectors: Array, queries: Array, k: int, leave_out: bool = False) -> 
     order = count - 1 - np.arange(count, dtype=np.int64)
     for start in range(0, len(queries), KNN_ROWS):
         rows = queries[start : start + KNN_ROWS]
-        keys = np.rint((rows @ vectors.T) * DIGITS).astype(np.int64) * count + order
+        keys = np.rint((rows @ vectors.T) * SIMILARITY_STEPS).astype(np.int64) * count + order
         if leave_out:
-            keys[np.arange(len(rows)), start + np.arange(len(rows))] = NOWHERE
+            keys[np.arange(len(rows)), start + np.arange(len(rows))] = LOWEST_KEY
         columns = np.argpartition(-keys, k - 1, axis=1)[:, :k]
         near = np.take_along_axis(keys, columns, axis=1)
         yield np.take_along_axis(columns, np.argsort(-near, axis=1), axis=1)
 
-
-# SKR's classifier: a head on a sentence encoder tells D+ from D- (SKR, section 3.2).
 
 CLASSIFIER_KIND = "skr-classifier"
 
@@ -171,7 +162,10 @@ class ClassifierSettings:
 
 @dataclass(frozen=True, eq=False)
 class Classifier(FittedGate):
-    """The score is the calibrated probability that a question belongs to D+; the threshold is 0.5."""
+    """A head on a sentence encoder tells D+ from D- (SKR, section 3.2).
+
+    The score is the calibrated probability that a question belongs to D+; the threshold is 0.5.
+    """
 
     options: ClassifierSettings
     representation: Representation
@@ -209,12 +203,8 @@ class Classifier(FittedGate):
         )
 
 
-# SKR's classifier as in the paper: the whole encoder is trained with its head to tell D+ from D- (section 3.2).
-#
-# A gate of this kind is as large as its encoder, and takes minutes where the others take seconds.
-
 TUNED_KIND = "skr-fine-tuned"
-TOKENS = 128
+MAX_QUESTION_TOKENS = 128
 FINE_TUNED_ROWS = 64
 
 
@@ -239,9 +229,11 @@ class FineTunedSettings:
 
 @dataclass(frozen=True, eq=False)
 class FineTuned(FittedGate):
-    """The score is the network's uncalibrated probability that a question belongs to D+; the threshold is 0.5.
+    """The classifier as in the paper: the whole encoder is trained with its head to tell D+ from D- (SKR, section 3.2).
 
-    Weights are rounded to half precision, so that a stored gate scores as it did before.
+    A gate of this kind is as large as its encoder, and takes minutes where the others take seconds. The score is the
+    network's uncalibrated probability that a question belongs to D+; the threshold is 0.5. Weights are rounded to half
+    precision, so that a stored gate scores as it did before.
     """
 
     options: FineTunedSettings
@@ -257,9 +249,10 @@ class FineTuned(FittedGate):
 
         del resources
         options = parse_settings(FineTunedSettings, settings, TUNED_KIND)
-        options = replace(
-            options, learning_rate=options.learning_rate or (2e-4 if options.encoder == "minilm" else 2e-5)
-        )
+        if not options.learning_rate and options.encoder == "minilm":
+            options = replace(options, learning_rate=2e-4)
+        elif not options.learning_rate:
+            options = replace(options, learning_rate=2e-5)
         usable, is_known = split_records(records, TUNED_KIND)
         with torch.random.fork_rng():
             torch.manual_seed(options.seed)
@@ -281,7 +274,9 @@ class FineTuned(FittedGate):
                 f"({state.values['encoder_sha256'][:12]}…), not on the model that now has this name "
                 f"({sha256[:12]}…): use that one, or fit the gate again"
             )
-        weights = {name: torch.from_numpy(array.astype(np.float32)) for name, array in state.arrays.items()}
+        weights = {}
+        for name, array in state.arrays.items():
+            weights[name] = torch.from_numpy(array.astype(np.float32))
         try:
             model.load_state_dict(weights)
         except RuntimeError as error:
@@ -301,8 +296,9 @@ class FineTuned(FittedGate):
         return probabilities
 
     def state(self) -> GateState:
-        weights = self.model.state_dict().items()
-        arrays = {name: weight.half().numpy().copy() for name, weight in weights}
+        arrays = {}
+        for name, weight in self.model.state_dict().items():
+            arrays[name] = weight.half().numpy().copy()
         return GateState(arrays, {"encoder_sha256": _digest(self.model, self.tokenizer)})
 
 
@@ -313,7 +309,9 @@ def _pretrained(name: str) -> tuple[Any, Any]:
     kind, _, where = name.partition(":")
     if name != "minilm" and (kind != "hf" or not where):
         raise UsageError(f"gate {TUNED_KIND}: encoder is {name!r}, expected minilm or hf:NAME")
-    source = minilm.folder() if name == "minilm" else where
+    source: Path | str = where
+    if name == "minilm":
+        source = minilm.folder()
     with loading(f"the encoder {name}"):
         model = AutoModelForSequenceClassification.from_pretrained(
             source, num_labels=2, dtype="float32", trust_remote_code=False
@@ -353,15 +351,19 @@ def _train(
 
 def _logits(model: Any, tokenizer: Any, questions: Sequence[str]) -> "torch.Tensor":
     """Return logits of shape (n, 2): seeks, knows."""
-    inputs = tokenizer(list(questions), padding=True, truncation=True, max_length=TOKENS, return_tensors="pt")
+    inputs = tokenizer(
+        list(questions), padding=True, truncation=True, max_length=MAX_QUESTION_TOKENS, return_tensors="pt"
+    )
     logits: torch.Tensor = model(**inputs).logits
     return logits
 
 
 def _digest(model: Any, tokenizer: Any) -> str:
     """Return the sha256 of the encoder's configuration and vocabulary; the weights are the gate's own."""
-    form = model.config.to_diff_dict()
-    shape = {key: value for key, value in form.items() if not key.startswith(("_", "transformers"))}
+    shape = {}
+    for key, value in model.config.to_diff_dict().items():
+        if not key.startswith(("_", "transformers")):
+            shape[key] = value
     vocabulary = sorted(tokenizer.get_vocab().items())
     text = json.dumps([shape, vocabulary], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -3,10 +3,9 @@
 It is fitted on questions alone, without their correctness.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import count
 from typing import Literal, Self, get_args
 
 import numpy as np
@@ -21,7 +20,7 @@ from kcard.interfaces import Array
 from kcard.types import derive_seed
 
 Matrix = npt.NDArray[np.float64]
-RUNS = 10
+KMEANS_RUNS = 10
 
 
 @dataclass(frozen=True)
@@ -52,15 +51,11 @@ def kmeans(points: Matrix, k: int, seed: int = 0) -> Clusters:
     from sklearn.cluster import KMeans
 
     distinct = len(np.unique(points, axis=0))
-    clustering = KMeans(min(k, distinct), n_init=RUNS, tol=0, random_state=seed % 2**32).fit(points)
+    clustering = KMeans(min(k, distinct), n_init=KMEANS_RUNS, tol=0, random_state=seed % 2**32).fit(points)
     apart = ((points - clustering.cluster_centers_[clustering.labels_]) ** 2).sum(axis=1)
     inertia = np.bincount(clustering.labels_, weights=apart).astype(np.float64)
     return Clusters(clustering.cluster_centers_, clustering.labels_, inertia)
 
-
-# The Thrust score (equation 1 of the paper) and its variants (appendix A.5), for many queries at once.
-#
-# Each cluster pulls at the query, the harder the larger and nearer it is; the score is the length of the mean pull.
 
 Variant = Literal[
     "thrust", "without-size", "without-direction", "without-distance", "cosine-distance", "inertia"
@@ -68,8 +63,8 @@ Variant = Literal[
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
 # Relative to the centroids' length: nearer than this, rounding of single-precision vectors decides about direction
 # and distance, and the query counts as lying on the centroid, at this distance.
-CLOSE = 1e-5
-LEAST = 1e-30
+MIN_DISTANCE = 1e-5
+MIN_LENGTH = 1e-30
 
 
 @dataclass(frozen=True)
@@ -85,10 +80,11 @@ class Table:
 
 
 class ThrustScore:
-    """s(q) = |mean over clusters of weight / distance^2 * direction|, finite.
+    """s(q) = |mean over clusters of weight / distance^2 * direction|, finite: equation 1 of the paper.
 
-    A query on a centroid scores weight / (c * CLOSE^2 * mean squared length of the centroids): very high, but the
-    same in any batch. The variants change one part each:
+    Each cluster pulls at the query, the harder the larger and nearer it is; the score is the length of the mean pull. A
+    query on a centroid scores weight / (c * MIN_DISTANCE^2 * mean squared length of the centroids): very high, but the
+    same in any batch. The variants (appendix A.5) change one part each:
 
     without-size       weight 1
     without-direction  the mean of the numbers weight / distance^2, not of vectors
@@ -99,15 +95,17 @@ class ThrustScore:
 
     def __init__(self, table: Table, variant: Variant = "thrust") -> None:
         self._variant = variant
-        self._weights = np.ones_like(table.weights) if variant == "without-size" else table.weights
+        self._weights = table.weights
+        if variant == "without-size":
+            self._weights = np.ones_like(table.weights)
         # About their mean, distances by scalar products lose no digits to a common offset.
         self._middle = table.centroids.mean(axis=0)
         self._centroids = table.centroids - self._middle
         self._squares = (self._centroids**2).sum(axis=1)
         length = np.linalg.norm(table.centroids, axis=1)
         self._between = self._squares + self._squares[:, None] - 2 * self._centroids @ self._centroids.T
-        self._near = max(CLOSE**2 * float((length**2).mean() or 1), LEAST)
-        self._units = table.centroids / np.maximum(length, LEAST)[:, None]
+        self._near = max(MIN_DISTANCE**2 * float((length**2).mean() or 1), MIN_LENGTH)
+        self._units = table.centroids / np.maximum(length, MIN_LENGTH)[:, None]
 
     def __call__(self, vectors: npt.NDArray[np.floating]) -> Matrix:
         """Score vectors, shape (n, d), to shape (n,)."""
@@ -120,8 +118,8 @@ class ThrustScore:
             pulls = np.broadcast_to(self._weights, squares.shape)
         elif self._variant == "cosine-distance":
             length = np.linalg.norm(vectors, axis=1, keepdims=True)
-            apart = 1 - (vectors / np.maximum(length, LEAST)) @ self._units.T
-            pulls = np.asarray(self._weights / np.maximum(apart, CLOSE**2) ** 2)
+            apart = 1 - (vectors / np.maximum(length, MIN_LENGTH)) @ self._units.T
+            pulls = np.asarray(self._weights / np.maximum(apart, MIN_DISTANCE**2) ** 2)
         else:
             pulls = np.asarray(self._weights / squares)
         count = len(self._weights)
@@ -139,7 +137,7 @@ class ThrustScore:
         return np.asarray(scores / count)
 
 
-FEWEST = 3
+MIN_CLUSTERS = 3
 
 
 @dataclass(frozen=True)
@@ -207,19 +205,22 @@ class Thrust(FittedGate):
         options = replace(
             options, encoder=representation.name, clusters=options.clusters or clusters_by_rule(len(sample))
         )
-        groups = {label: vectors[rows] for label, rows in classes.items()}
-        parts = {
-            label: kmeans(group, options.clusters, derive_seed(options.seed, label))
-            for label, group in groups.items()
-        }
-        clusterings = list(parts.values())
-        inertia = options.variant == "inertia"
-        table = Table(
-            _single(np.concatenate([part.centroids for part in clusterings])),
-            _single(np.concatenate([part.inertia if inertia else part.sizes for part in clusterings])),
-        )
-        score = ThrustScore(table, options.variant)
-        own = _left_out(groups, parts, table, options.variant) if options.leave_one_out else score(vectors)
+        groups, parts, centroids, weights = [], [], [], []
+        for label, rows in classes.items():
+            group = vectors[rows]
+            part = kmeans(group, options.clusters, derive_seed(options.seed, label))
+            groups.append(group)
+            parts.append(part)
+            centroids.append(part.centroids)
+            if options.variant == "inertia":
+                weights.append(part.inertia)
+            else:
+                weights.append(part.sizes)
+        table = Table(_single(np.concatenate(centroids)), _single(np.concatenate(weights)))
+        if options.leave_one_out:
+            own = _left_out(groups, parts, table, options.variant)
+        else:
+            own = ThrustScore(table, options.variant)(vectors)
         if options.percentile is not None:
             threshold = float(np.quantile(own, options.percentile / 100))
         else:
@@ -258,7 +259,10 @@ class Thrust(FittedGate):
 
 def clusters_by_rule(sample: int) -> int:
     """Return K by the paper's footnote 2: the fourth root of the sample's size, rounded up, and at least 3."""
-    return next(k for k in count(FEWEST) if k**4 >= sample)
+    clusters = MIN_CLUSTERS
+    while clusters**4 < sample:
+        clusters += 1
+    return clusters
 
 
 def _classes(sample: Sequence[Record], settings: ThrustSettings) -> dict[str, list[int]]:
@@ -272,23 +276,21 @@ def _classes(sample: Sequence[Record], settings: ThrustSettings) -> dict[str, li
             f"gate thrust: {lacking} of {len(sample)} records have no label: give all of them one, or fit with "
             "by_label false"
         )
-    return {
-        label: [row for row, own in enumerate(labels) if own == label]
-        for label in sorted({label for label in labels if label is not None})
-    }
+    classes: dict[str, list[int]] = {}
+    for row, label in enumerate(labels):
+        classes.setdefault(str(label), []).append(row)
+    return dict(sorted(classes.items()))
 
 
 def _single(values: Matrix) -> Matrix:
     return values.astype(np.float32).astype(np.float64)
 
 
-def _left_out(
-    groups: Mapping[str, Matrix], parts: Mapping[str, Clusters], table: Table, variant: Variant
-) -> Matrix:
+def _left_out(groups: Sequence[Matrix], parts: Sequence[Clusters], table: Table, variant: Variant) -> Matrix:
     """Score each record of the sample after it has left its cluster; the other clusters stay as they are."""
     scores, first = [], 0
-    for label, part in parts.items():
-        for vector, member in zip(groups[label], part.members, strict=True):
+    for group, part in zip(groups, parts, strict=True):
+        for vector, member in zip(group, part.members, strict=True):
             row, size = first + int(member), float(part.sizes[member])
             if size == 1:  # the cluster is gone
                 rest = Table(np.delete(table.centroids, row, axis=0), np.delete(table.weights, row))
@@ -296,8 +298,14 @@ def _left_out(
                 centroids, weights = table.centroids.copy(), table.weights.copy()
                 apart = vector - centroids[row]
                 centroids[row] -= apart / (size - 1)
-                weights[row] -= size / (size - 1) * (apart @ apart) if variant == "inertia" else 1
+                lost = 1.0
+                if variant == "inertia":
+                    lost = size / (size - 1) * (apart @ apart)
+                weights[row] -= lost
                 rest = Table(centroids, np.maximum(weights, 0))
-            scores.append(ThrustScore(rest, variant)(vector[None])[0] if len(rest.weights) else 0.0)
+            score = 0.0
+            if len(rest.weights):
+                (score,) = ThrustScore(rest, variant)(vector[None])
+            scores.append(score)
         first += len(part.centroids)
     return np.array(scores)

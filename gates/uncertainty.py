@@ -18,7 +18,7 @@ from kcard.types import Example, Question
 
 KIND = "uncertainty"
 Measure = Literal["margin", "entropy"]
-UNSURE = 20.0  # nats: no vocabulary has so many tokens
+MAX_ENTROPY = 20.0  # nats: no vocabulary has so many tokens
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,12 @@ def draft_scores(
             raise UsageError(
                 f"gate {KIND} needs log-probabilities, and this LLM gives none: {name}; choose another gate or LLM"
             )
-        values = [token.margin if measure == "margin" else -token.entropy for token in reply.tokens]
-        least = 0.0 if measure == "margin" else -UNSURE
-        scores.append(float(np.mean(values)) if values else least)
+        if measure == "margin":
+            lowest, values = 0.0, [token.margin for token in reply.tokens]
+        else:
+            lowest, values = -MAX_ENTROPY, [-token.entropy for token in reply.tokens]
+        if values:
+            scores.append(float(np.mean(values)))
+        else:
+            scores.append(lowest)
     return np.array(scores, dtype=np.float32)

@@ -1,7 +1,7 @@
 """Build the parts of a pipeline from the user's options: LLM, cards, selectors, integrator."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from kcard.manifest import Manifest
 
 CARD_TEMPERATURE = 0.1  # of an LLM that generates documents for a card
-PROPOSED = (
-    3  # cards of a round, at most, that are chosen by score; in top-down only such as fit nearly as well
-)
+MAX_CARDS_OF_ROUND = 3  # that are chosen by score; in top-down only such as fit nearly as well
 
 
 class Integrator(Protocol):
@@ -62,7 +60,9 @@ def make_llm(spec: str | LLM | Callable[[str], str] | None, temperature: float, 
     if spec is not None and not isinstance(spec, str):
         from kcard.llms.prompts import FunctionLLM
 
-        return spec if isinstance(spec, LLM) else FunctionLLM(spec)
+        if isinstance(spec, LLM):
+            return spec
+        return FunctionLLM(spec)
     configured = settings()
     llm, own_url = without_shortcut(spec or configured.llm)
     backend, _, model = llm.partition(":")
@@ -77,10 +77,13 @@ def make_llm(spec: str | LLM | Callable[[str], str] | None, temperature: float, 
         return make(model, temperature=temperature, window=endpoint.window)
     if backend not in ENDPOINTS:
         return make(model, temperature=temperature)
+    key = configured.llm_key
+    if own_url:
+        key = None
     return make(
         model,
         url=own_url or endpoint.url or configured.llm_url,
-        key=None if own_url else configured.llm_key,
+        key=key,
         temperature=temperature,
         window=endpoint.window,
         retries=endpoint.retries,
@@ -124,12 +127,13 @@ def make_loader(options: AskOptions) -> "Loader":
 def make_engines(specs: Sequence[str] | None, places: int | None = None) -> "Engines | None":
     """Return the engines that are named, else the configured ones; None if there are none."""
     configured = settings()
-    chosen = configured.engine if specs is None else specs
-    if not chosen:
+    if specs is None:
+        specs = configured.engine
+    if not specs:
         return None
     from kcard.cards.models.vllm_engines import Engines
 
-    return Engines(chosen, places, configured.engine_key)
+    return Engines(specs, places, configured.engine_key)
 
 
 def make_pool(
@@ -160,25 +164,29 @@ def select_cards(
 
     if isinstance(selection, CardSet):
         return selection, ""
-    hub = hub or Hub()
-    chosen = selection if isinstance(selection, Selection) else hub.select(selection, drafts=True)
+    if hub is None:
+        hub = Hub()
+    if not isinstance(selection, Selection):
+        selection = hub.select(selection, drafts=True)
     size_of = hub.blobs.size
 
     def weight_bytes(manifest: "Manifest") -> int:
         return sum(size_of(sha256) for name, sha256 in manifest.files.items() if is_weights(name))
 
-    handles = [
-        CardHandle(
-            v.manifest,
-            partial(hub.folder, v.reference),
-            v.size,
-            partial(weight_bytes, v.manifest),
-            partial(hub.read, v),
-            v.name,
+    cards: list[CardHandle | Card] = []
+    for version in selection.versions:
+        handle = CardHandle(
+            version.manifest,
+            partial(hub.folder, version.reference),
+            version.size,
+            partial(weight_bytes, version.manifest),
+            partial(hub.read, version),
+            version.name,
         )
-        for v in chosen.versions
-    ]
-    return CardSet([*handles, *map(Card.open, chosen.drafts)]), chosen.note
+        cards.append(handle)
+    for folder in selection.drafts:
+        cards.append(Card.open(folder))
+    return CardSet(cards), selection.note
 
 
 def make_integrator(
@@ -231,16 +239,19 @@ def make_integrator(
         )
     # In top-down and hybrid some cards are chosen, round by round.
     if options.mode != "bottom-up":
-        several, offered = options.mode == "hybrid", pool.cards
+        offered = pool.cards
         ranker = selectors.nearest(offered)
-        margin = math.inf if several else options.margin
+        margin: float = options.margin
+        most: int | None = 1
+        if options.mode == "hybrid":
+            margin, most = math.inf, None
         choice: CardChoice
         if options.select == "question":
-            choice = NearestChoice(ranker, PROPOSED, margin)
+            choice = NearestChoice(ranker, MAX_CARDS_OF_ROUND, margin)
         elif options.select == "auto":
-            choice = AutoChoice(ranker, examples, PROPOSED, margin)
+            choice = AutoChoice(ranker, examples, MAX_CARDS_OF_ROUND, margin)
         else:
-            choice = ExplicitChoice(offered, examples, None if several else 1, ranker, options.shortlist)
+            choice = ExplicitChoice(offered, examples, most, ranker, options.shortlist)
         integrator = TopDown(
             step,
             options.sampling,
@@ -262,7 +273,9 @@ def make_integrator(
 def gate_turns(gate: Gate, fired: bool) -> tuple[Turn, ...]:
     """Return the gate's question to the LLM and its verdict as the start of a transcript; empty if it asks nothing."""
     turn = gate.turn(fired)
-    return () if turn is None else (turn,)
+    if turn is None:
+        return ()
+    return (turn,)
 
 
 def with_documents(turns: tuple[Turn, ...], count: int) -> tuple[Turn, ...]:
@@ -281,16 +294,23 @@ def make_selectors(options: AskOptions, cards: "CardSet", on_event: OnEvent = ig
 
     choice = SelectorChoice(options.selectors, options.relevance, options.pruner_name, options.checker)
     loading = Loading(options.device, options.trust_remote_code, on_event=on_event)
-    evidence = tuple(map(str, options.evidence))
-    others: list[Evidence] = [open_evidence(e) for e in evidence if e not in {"own", "none"}]
-    independent = others[0] if others else None
-    if len(others) > 1:
+    own: Mapping[str, Evidence] = {}
+    others: list[Evidence] = []
+    for spec in map(str, options.evidence):
+        if spec == "own":
+            own = CardEvidence(cards)
+        elif spec != "none":
+            others.append(open_evidence(spec))
+    independent: Evidence | None = None
+    if len(others) == 1:
+        independent = others[0]
+    elif others:
         independent = Union(others)
     return Selectors(
         relevance=choice.make("relevance", loading),
         pruner=choice.make("pruner", loading),
         checker=cached(choice.make("checker", loading)),
-        own=CardEvidence(cards) if "own" in evidence else {},
+        own=own,
         independent=independent,
         profiles=partial(profiles_of, cards),
         rank_by=options.rank_by,

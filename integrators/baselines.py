@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     from kcard.cards.card import CardSet
     from kcard.hub.registry import Hub
 
-ALWAYS = Decision("always", 0.0, True)
+ALWAYS_FIRED = Decision("always", 0.0, True)
 RETRIEVAL = "retrieval"
-
 
 # (LLM, questions, demonstrations) -> for each question the passages that the LLM may read, best first
 KnowledgeSource = Callable[[LLM, Sequence[Question], tuple[Example, ...]], list[list[Passage]]]
@@ -64,7 +63,8 @@ class BaselineAnswerer(Answerer):
         """
         pending = [checked(question) for question in questions]
         answers, failures = run_step(self._answer, list(dict.fromkeys(pending)))
-        yield from (failures.get(question) or answers[question] for question in pending)
+        for question in pending:
+            yield failures.get(question) or answers[question]
 
     def _answer(self, questions: Sequence[Question]) -> list[Answer]:
         """Answer distinct questions. Raises QuestionsFailed."""
@@ -84,7 +84,7 @@ class BaselineAnswerer(Answerer):
                     question=question.text,
                     answer=question.answer_text(reply),
                     mode=self.name,
-                    gate=ALWAYS,
+                    gate=ALWAYS_FIRED,
                     cards=tuple(dict.fromkeys(p.card for p in own)),
                     passages=tuple(replace(p, kept=True) for p in own),
                     calls=len(trace.calls),
@@ -98,23 +98,20 @@ class BaselineAnswerer(Answerer):
         return answers
 
 
-# Where the knowledge comes from: what the LLM writes, or what a search finds.
-#
-# genread     a document written for the question (Yu et al., ICLR 2023, section 3.1; GRTR in Knowledge Card)
-# gkp         statements sampled at temperature 1, with demonstrations (Liu et al., ACL 2022, section 2.1: 20 of them)
-# recitation  passages recited at temperature 0.7 (Sun et al., ICLR 2023, section 3.2; section 3.3: 20 of them)
-# retrieval   the best passages of a corpus (Adaptive Retrieval, section 5, takes one)
-
-WRITTEN: Mapping[str, tuple[Kind, float | None]] = {
+# The kind of request, and the temperature, of baselines whose knowledge the LLM writes.
+WRITING_REQUESTS: Mapping[str, tuple[Kind, float | None]] = {
+    # A document written for the question (Yu et al., ICLR 2023, section 3.1; GRTR in Knowledge Card).
     "genread": ("document", None),
+    # Statements, with demonstrations (Liu et al., ACL 2022, section 2.1: 20 of them).
     "gkp": ("knowledge", 1.0),
+    # Recited passages (Sun et al., ICLR 2023, section 3.2; section 3.3: 20 of them).
     "recitation": ("recite", 0.7),
 }
 
 
 def written(name: str, samples: int) -> KnowledgeSource:
     """Return a source of `samples` texts that the LLM writes as in the baseline `name`; empty ones are dropped."""
-    kind, temperature = WRITTEN[name]
+    kind, temperature = WRITING_REQUESTS[name]
 
     def passages(
         llm: LLM, questions: Sequence[Question], examples: tuple[Example, ...]
@@ -125,8 +122,12 @@ def written(name: str, samples: int) -> KnowledgeSource:
                 requests.append(question.request(kind, (), examples, sample=n, temperature=temperature))
         by_question = []
         for drawn in batched(replies(llm, requests), samples):
-            texts = [reply.text.strip() for reply in drawn]
-            by_question.append([Passage(name, text) for text in texts if text])
+            own = []
+            for reply in drawn:
+                text = reply.text.strip()
+                if text:
+                    own.append(Passage(name, text))
+            by_question.append(own)
         return by_question
 
     return passages
@@ -147,9 +148,6 @@ def retrieved(retriever: Evidence, k: int) -> KnowledgeSource:
 
 def retrieved_passages(sources: Iterable[Source]) -> list[Passage]:
     return [Passage(RETRIEVAL, source.text, source=source) for source in sources]
-
-
-# How the LLM answers from it.
 
 
 def read_jointly(llm: LLM, requests: Sequence[Request], passages: Sequence[Sequence[Passage]]) -> list[Reply]:
@@ -256,8 +254,12 @@ def take_most_probable(
 
 def known_probabilities(candidates: Sequence[ScoredReply]) -> list[float] | None:
     """Return the candidates' probabilities; None if one is unknown."""
-    probabilities = [c.probability for c in candidates if c.probability is not None]
-    return probabilities if len(probabilities) == len(candidates) else None
+    probabilities = []
+    for candidate in candidates:
+        if candidate.probability is None:
+            return None
+        probabilities.append(candidate.probability)
+    return probabilities
 
 
 def take_majority(
@@ -292,7 +294,10 @@ def ensemble(
             scores = scores / scores.max()
         powers = np.exp(scores - scores.max())
         shares: Array = powers / powers.sum()
-        distributions = [c.reply.shares for c in candidates if c.reply.shares is not None]
+        distributions = []
+        for candidate in candidates:
+            if candidate.reply.shares is not None:
+                distributions.append(candidate.reply.shares)
         if len(distributions) == len(candidates):
             mean = shares @ np.asarray(distributions, np.float64)
             letter = request.choices[int(mean.argmax())].name
@@ -305,13 +310,6 @@ def ensemble(
         chosen.append(majority_answer(candidates, weights))
     return chosen
 
-
-# Retrievers of the baselines: over the source passages of the chosen cards, or a corpus; by words or by vectors.
-#
-# bm25                    words (kcard.index)
-# minilm                  vectors of the embedded encoder, offline
-# contriever[:MODEL]      Contriever's, as in Adaptive Retrieval; the paper's is facebook/contriever-msmarco
-# hf:MODEL[,pooling=...]  any other encoder of kcard.representations
 
 BM25 = "bm25"
 
@@ -334,7 +332,13 @@ def corpus_retriever(corpus: str, kind: str) -> Evidence:
 
 
 def retriever(sources: Sequence[Source], kind: str, name: str) -> Evidence:
-    """Return a retriever over these texts. Raises UsageError for an unknown kind, ModelUnavailable."""
+    """Return a retriever over these texts. Raises UsageError for an unknown kind, ModelUnavailable.
+
+    kind  bm25                    by words (kcard.index)
+          minilm                  by vectors of the embedded encoder, offline
+          contriever[:MODEL]      by Contriever's, as in Adaptive Retrieval; the paper's is facebook/contriever-msmarco
+          hf:MODEL[,pooling=...]  by any other encoder of kcard.representations
+    """
     if kind == BM25:
         from kcard.selectors.evidence import CorpusEvidence
 
@@ -370,11 +374,11 @@ def card_passages(cards: "CardSet", on_event: OnEvent = ignore) -> list[Source]:
     return everything
 
 
-# Retrieved passages as candidates beside the cards' documents (Knowledge Card, appendix A).
-
-
 class RetrieverAsCard(Generator):
-    """Adds a retriever to a pool as one more card. Raises UsageError if a card has the same name."""
+    """Adds a retriever to a pool as one more card (Knowledge Card, appendix A).
+
+    Raises UsageError if a card has the same name.
+    """
 
     def __init__(self, pool: Generator, retriever: Evidence) -> None:
         if any(card.name == RETRIEVAL for card in pool.cards):
@@ -396,7 +400,9 @@ class RetrieverAsCard(Generator):
         sampling: Sampling,
     ) -> list[list[Passage]]:
         """See Generator; fewer than `documents` passages are retrieved if no more match."""
-        others = [[name for name in names if name != RETRIEVAL] for names in cards]
+        others = []
+        for names in cards:
+            others.append([name for name in names if name != RETRIEVAL])
         passages = self._pool.generate(questions, others, documents, sampling)
         for question, names, own in zip(questions, cards, passages, strict=True):
             if RETRIEVAL in names:
@@ -404,11 +410,10 @@ class RetrieverAsCard(Generator):
         return passages
 
 
-# The baselines by name, ready to answer.
-
 CARDS_AND_RETRIEVAL = "cards+retrieval"
 BASELINES = ("retrieval", "genread", "gkp", "recitation", "replug", CARDS_AND_RETRIEVAL)
-PASSAGES, ENSEMBLED = 3, 10  # REPLUG's paper ensembles ten
+READ_PASSAGES = 3
+REPLUG_PASSAGES = 10  # as in its paper
 
 
 def baseline(
@@ -449,9 +454,9 @@ def baseline(
     elif name == "recitation":
         knowledge, reading = written(name, baseline_options.samples), take_majority
     else:
-        count = baseline_options.passages or PASSAGES
+        count = baseline_options.passages or READ_PASSAGES
         if name == "replug":
-            count = baseline_options.passages or ENSEMBLED
+            count = baseline_options.passages or REPLUG_PASSAGES
             reading = partial(ensemble, relative=baseline_options.retriever == BM25)
         knowledge = retrieved(_retriever(options, baseline_options, hub, on_event), count)
     return BaselineAnswerer(name, llm, knowledge, reading, examples)

@@ -7,7 +7,7 @@ that was interrupted, even in the middle of a line, can be resumed.
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -32,8 +32,8 @@ from kcard.types import Answer, Question
 if TYPE_CHECKING:
     from kcard.integrators.pipeline import Pipeline
 
-RESULT = {field.name for field in fields(Answer)} - {"question"} | {"error"}
-NO_QUESTION = "the key 'question' must hold a non-empty text"
+RESULT_KEYS = {field.name for field in fields(Answer)} - {"question"} | {"error"}
+MISSING_QUESTION = "the key 'question' must hold a non-empty text"
 
 
 class JsonAnswer(Protocol):
@@ -56,14 +56,15 @@ class QuestionTotals:
     tokens_out: int | None = 0
 
     def with_line(self, line: Row) -> "QuestionTotals":
+        if "error" in line:
+            return replace(self, failed=self.failed + 1)
         used = line.get("usage", {})
-        failed = "error" in line
         return QuestionTotals(
-            self.answered + (not failed),
-            self.failed + failed,
+            self.answered + 1,
+            self.failed,
             self.calls + line.get("calls", 0),
-            self.tokens_in if failed else add_counts([self.tokens_in, used.get("tokens_in")]),
-            self.tokens_out if failed else add_counts([self.tokens_out, used.get("tokens_out")]),
+            add_counts([self.tokens_in, used.get("tokens_in")]),
+            add_counts([self.tokens_out, used.get("tokens_out")]),
         )
 
 
@@ -80,7 +81,7 @@ def read_questions(path: Path) -> list[Row]:
 
 def earlier_lines(rows: Sequence[Row], output: Path, resume: bool) -> list[Row]:
     """Return the rows that an earlier run left in `output`; see kcard.io.earlier_rows."""
-    return list(earlier_rows(output, rows, resume, RESULT))
+    return list(earlier_rows(output, rows, resume, RESULT_KEYS))
 
 
 def answer_file(
@@ -135,7 +136,9 @@ def ask_on_cluster(
 
     def results(numbers: Sequence[int]) -> Generator[tuple[int, Row], None, None]:
         chunks = [*batched(numbers, size)]
-        pieces: list[Row] = [{"options": ready, "rows": [rows[i] for i in chunk]} for chunk in chunks]
+        pieces: list[Row] = []
+        for chunk in chunks:
+            pieces.append({"options": ready, "rows": [rows[i] for i in chunk]})
         answers: dict[int, Row] = {}
         with closing(mapped(_answer_piece, pieces, cluster, options.device)) as outcomes:
             for i in numbers:
@@ -160,8 +163,9 @@ def _worker_pipeline(options: str) -> "Pipeline":
     from kcard.integrators.pipeline import Pipeline
 
     values = json.loads(options)
-    examples = values["examples"]
-    return Pipeline(AskOptions(**values | {"examples": None if examples is None else Path(examples)}))
+    if values["examples"] is not None:
+        values["examples"] = Path(values["examples"])
+    return Pipeline(AskOptions(**values))
 
 
 def _write_answers(
@@ -177,19 +181,22 @@ def _write_answers(
     results  called with the numbers of the rows to answer; yields each number, in this order, with an answer or `error`
     give_up  the number of consecutive failures after which LLMError is raised
     """
-    lines, totals = list(earlier), QuestionTotals()
+    lines, totals, streak = list(earlier), QuestionTotals(), FailureStreak(give_up)
     failed = [i for i, line in enumerate(lines) if "error" in line]
-    streak, done = FailureStreak(give_up), len(lines) - len(failed)
+    done = len(lines) - len(failed)
     with closing(results([*failed, *range(len(lines), len(rows))])) as outcomes:
         for i, result in outcomes:
-            line = {**{key: value for key, value in rows[i].items() if key != "error"}, **result}
+            line = dict(rows[i])
+            line.pop("error", None)
+            line |= result
             if i < len(lines):
                 lines[i] = line
                 with replacing(output) as stream:
                     stream.writelines(map(json_line, lines))
             else:
                 append_rows(output, [line])
-            totals, done = totals.with_line(line), done + 1
+            totals = totals.with_line(line)
+            done += 1
             on_event(Event("asking", done=done, total=len(rows)))
             is_question = not isinstance(_question(rows[i]), UsageError)
             if streak.record("error" in result and is_question):
@@ -202,18 +209,22 @@ def _write_answers(
 
 def _answered_rows(rows: Sequence[Row], answers: Answers) -> Iterator[Row]:
     """Yield the answer to each row, or its `error`."""
-    questions = [_question(row) for row in rows]
-    outcomes = iter(answers([question for question in questions if not isinstance(question, UsageError)]))
-    for question in questions:
-        outcome = question if isinstance(question, UsageError) else next(outcomes)
-        yield {"error": str(outcome)} if isinstance(outcome, KcardError) else outcome.to_json()
+    parsed = [_question(row) for row in rows]
+    questions = [question for question in parsed if isinstance(question, Question)]
+    outcomes = iter(answers(questions))
+    for question in parsed:
+        outcome = next(outcomes) if isinstance(question, Question) else question
+        if isinstance(outcome, KcardError):
+            yield {"error": str(outcome)}
+        else:
+            yield outcome.to_json()
 
 
 def _question(row: Row) -> Question | UsageError:
     """Return the question of a row, or the error if it has none that can be asked."""
     text = row.get("question")
     if not isinstance(text, str) or not text.strip():
-        return UsageError(NO_QUESTION)
+        return UsageError(MISSING_QUESTION)
     try:
         choices = choices_of(row.get("choices"))
         return checked(Question(text, choices))

@@ -10,10 +10,10 @@ from itertools import chain, islice
 
 from kcard.errors import UsageError
 from kcard.integrators.card_ranking import CardRanker
-from kcard.integrators.disagreements import BEATEN, beaten_by_index, without_duplicates
+from kcard.integrators.disagreements import BEATEN_BY_INDEX, beaten_by_index, without_duplicates
 from kcard.integrators.options import AskOptions
 from kcard.integrators.pool_views import Selectors, generate
-from kcard.interfaces import Generator, valid
+from kcard.interfaces import Array, Generator, valid
 from kcard.selectors.factuality import draw, judge
 from kcard.selectors.relevance import top
 from kcard.types import Context, Passage, Question, Sampling, derive_seed
@@ -79,11 +79,20 @@ class BottomUp:
         fitting: list[list[Passage]] = []
         behind: list[list[Passage]] = []
         for question, passages, is_beaten in zip(texts, distinct, beaten, strict=True):
-            ranked = self._ranked_by_relevance(question, passages)
-            fitting.append([passage for i, passage in ranked if not is_beaten[i]])
-            behind.append([passage for i, passage in ranked if is_beaten[i]])
+            scores = self._relevance_of(question, passages)
+            first, last = [], []
+            for i in top(scores, len(passages)):
+                passage = replace(passages[i], relevance=float(scores[i]))
+                if is_beaten[i]:
+                    last.append(passage)
+                else:
+                    first.append(passage)
+            fitting.append(first)
+            behind.append(last)
         # Prune those that relevance keeps of the documents that no index beats.
-        candidates = [self._pruned(*pair) for pair in zip(texts, fitting, strict=True)]
+        candidates = []
+        for question, ranked_passages in zip(texts, fitting, strict=True):
+            candidates.append(self._pruned(question, ranked_passages))
         judged = judge(
             list(chain.from_iterable(candidates)),
             self.selectors.own,
@@ -97,22 +106,20 @@ class BottomUp:
             marked = self._drawn(list(islice(scored, len(group))), derive_seed(sampling.seed, question))
             less = f"others are more relevant (--n2 {self.n2}, --floor {self.floor:g})"
             marked += [replace(passage, reason=less) for passage in passages[len(group) :]]
-            marked += [replace(passage, reason=BEATEN) for passage in rest]
+            marked += [replace(passage, reason=BEATEN_BY_INDEX) for passage in rest]
             contexts.append(Context(tuple(marked)))
         return contexts
 
-    def _ranked_by_relevance(self, question: str, passages: Sequence[Passage]) -> list[tuple[int, Passage]]:
-        """Return each passage, with its number and its relevance, the most relevant first."""
+    def _relevance_of(self, question: str, passages: Sequence[Passage]) -> Array:
         relevance = self.selectors.relevance
         scores = relevance.scores(question, [passage.text for passage in passages])
-        scores = valid(scores, len(passages), (-1.0, 1.0), f"relevance {type(relevance).__name__}")
-        order = top(scores, len(passages))
-        return [(i, replace(passages[i], relevance=float(scores[i]))) for i in order]
+        return valid(scores, len(passages), (-1.0, 1.0), f"relevance {type(relevance).__name__}")
 
     def _pruned(self, question: str, ranked: Sequence[Passage]) -> list[Passage]:
         """Return the n2 most relevant passages, pruned."""
         pruner = self.selectors.pruner
-        near = [ranked[i] for i in top([p.relevance or 0.0 for p in ranked], self.n2, self.floor)]
+        relevance = [passage.relevance or 0.0 for passage in ranked]
+        near = ranked[: len(top(relevance, self.n2, self.floor))]
         texts = pruner.prune(question, [passage.text for passage in near])
         if len(texts) != len(near):
             raise UsageError(

@@ -27,8 +27,8 @@ from kcard.types import Choice
 
 MAX_CACHE_BYTES = 256_000_000  # 10,000 cards take 40 MB
 MIN_CACHED_CARDS = 100  # packing fewer is faster than reading them from the cache
-LATEST = cache.key("profiles", "latest")
-CODE = (Path(__file__), Path(cards_profile.__file__), Path(text.__file__))
+LATEST_KEY = cache.key("profiles", "latest")
+CODE_FILES = (Path(__file__), Path(cards_profile.__file__), Path(text.__file__))
 
 Ints = npt.NDArray[np.int64]
 
@@ -103,7 +103,8 @@ def profiles_of(cards: CardSet, choices: Sequence[Choice]) -> Profiles:
         if name in cards and ROUTING in cards.manifest(name).files:
             read = cards.reader(name)
             with suppress(KcardError, OSError, UnicodeDecodeError):
-                profile = None if read is None else Profile.from_json(read(ROUTING).decode())
+                if read is not None:
+                    profile = Profile.from_json(read(ROUTING).decode())
         return profile or profile_of(languages[i], [description])
 
     return pack_profiles(keys, make)
@@ -111,9 +112,8 @@ def profiles_of(cards: CardSet, choices: Sequence[Choice]) -> Profiles:
 
 def profiles_of_descriptions(choices: Sequence[Choice]) -> Profiles:
     """Return profiles made from descriptions alone."""
-    return pack_profiles(
-        [c.description for c in choices], lambda i: profile_of("en", [choices[i].description])
-    )
+    descriptions = [choice.description for choice in choices]
+    return pack_profiles(descriptions, lambda i: profile_of("en", [descriptions[i]]))
 
 
 def pack_profiles(keys: Sequence[str], make: Callable[[int], Profile]) -> Profiles:
@@ -122,21 +122,22 @@ def pack_profiles(keys: Sequence[str], make: Callable[[int], Profile]) -> Profil
     if not limit or len(keys) < MIN_CACHED_CARDS:
         return Profiles.of(keys, [make(i) for i in range(len(keys))])
     disk = cache.Cache(cache.folder() / "profiles.sqlite", limit)
-    whole = cache.key("profiles", SHA256, cache.source_digest(*CODE), *keys)
+    whole = cache.key("profiles", SHA256, cache.source_digest(*CODE_FILES), *keys)
     cached = _load_profiles(disk.read([whole]).get(whole))
     if cached is not None:
         return cached
     # Profiles that were packed last time are reused.
-    pointer = disk.read([LATEST]).get(LATEST)
-    latest = None if pointer is None else _load_profiles(disk.read([pointer]).get(pointer))
-    by_key = {} if latest is None else latest.by_key()
-    own = []
-    for i, key in enumerate(keys):
-        own.append(by_key.get(key) or make(i))
+    by_key: dict[str, Profile] = {}
+    pointer = disk.read([LATEST_KEY]).get(LATEST_KEY)
+    if pointer is not None:
+        latest = _load_profiles(disk.read([pointer]).get(pointer))
+        if latest is not None:
+            by_key = latest.by_key()
+    own = [by_key.get(key) or make(i) for i, key in enumerate(keys)]
     profiles = Profiles.of(keys, own)
     stream = io.BytesIO()
     np.savez(stream, **{f.name: getattr(profiles, f.name) for f in fields(Profiles)})
-    disk.write({whole: stream.getvalue(), LATEST: whole})
+    disk.write({whole: stream.getvalue(), LATEST_KEY: whole})
     return profiles
 
 
@@ -150,26 +151,25 @@ def _load_profiles(stored: bytes | None) -> Profiles | None:
         return None  # of another version
 
 
-# How well each of many cards fits a question, from their descriptions and profiles.
-#
-#     score = nearest + LEXICAL * covered
-#
-# nearest   the highest cosine of the question with the card's description and its centroids (cards/profile.py)
-# covered   the share of the question's words that the card holds, each weighted by how few cards hold it (BM25's idf)
-#
-# LEXICAL was fitted on questions whose card is known (docs/results.md, "Choosing among ten thousand cards"). Of many
-# cards only CANDIDATES are compared exactly: those that fit best by their mean vector, in COARSE dimensions.
-
-LEXICAL = 0.26
-CANDIDATES = 200
-COARSE = 96
-COARSE_LEXICAL = 0.4  # a mean vector tells less than the nearest centroid, so that words count for more
+# Fitted on questions whose card is known (docs/results.md, "Choosing among ten thousand cards").
+LEXICAL_WEIGHT = 0.26
+COARSE_LEXICAL_WEIGHT = (
+    0.4  # a mean vector tells less than the nearest centroid, so that words count for more
+)
+MIN_CANDIDATES = 200  # cards that are compared exactly
+COARSE_DIMENSIONS = 96
 MAX_READ_DESCRIPTIONS = 100  # descriptions that another selector than the cosine reads for a question
 CARDS_AT_A_TIME = 512  # cards whose means are computed at a time
 
 
 class CardIndex:
-    """Scores cards by their descriptions and profiles.
+    """Scores cards by their descriptions and profiles: score = nearest + LEXICAL_WEIGHT * covered.
+
+    nearest   the highest cosine of the question with the card's description and its centroids (cards/profile.py)
+    covered   the share of the question's words that the card holds, each weighted by how few cards hold it (BM25's idf)
+
+    Of many cards only MIN_CANDIDATES are compared exactly: those that fit best by their mean vector, in
+    COARSE_DIMENSIONS.
 
     relevance  scores the descriptions; of the offline selectors only the cosine is used, because covered words take the
                place of the agreement of numbers
@@ -177,7 +177,9 @@ class CardIndex:
 
     def __init__(self, relevance: Relevance, descriptions: Sequence[str], profiles: Profiles) -> None:
         self._descriptions, self._profiles = descriptions, profiles
-        self._relevance = None if isinstance(relevance, MiniLMRelevance | Cosine) else relevance
+        self._relevance: Relevance | None = relevance
+        if isinstance(relevance, MiniLMRelevance | Cosine):
+            self._relevance = None
         count = len(descriptions)
         described = np.rint(cache.matrix(descriptions) * SCALE).astype(np.int8)
         self._rows = np.insert(profiles.centroids, profiles.first[:-1], described, axis=0)
@@ -185,21 +187,23 @@ class CardIndex:
         frequencies = np.diff(profiles.at)
         self._idf = np.log1p((count - frequencies + 0.5) / (frequencies + 0.5)).astype(np.float32)
         self._unknown = float(np.log1p((count + 0.5) / 0.5))
-        self._languages = {str(name): profiles.languages == name for name in np.unique(profiles.languages)}
+        self._languages = {}
+        for name in np.unique(profiles.languages):
+            self._languages[str(name)] = profiles.languages == name
         self._means: tuple[Array, Array] | None = None
-        if count > CANDIDATES:
-            # The directions in which the cards' mean vectors differ most, shape (384, COARSE), and the means projected
-            # on them, shape (n, COARSE).
+        if count > MIN_CANDIDATES:
+            # The directions in which the cards' mean vectors differ most, shape (384, COARSE_DIMENSIONS), and the
+            # means projected on them, shape (n, COARSE_DIMENSIONS).
             means = np.empty((count, DIMENSIONS), np.float32)
             for start in range(0, count, CARDS_AT_A_TIME):
                 first = self._first[start : start + CARDS_AT_A_TIME + 1]
                 rows = self._rows[first[0] : first[-1]].astype(np.float32)
                 means[start : start + CARDS_AT_A_TIME] = np.add.reduceat(rows, first[:-1] - first[0])
             means /= np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
-            basis = np.ascontiguousarray(np.linalg.eigh(means.T @ means)[1][:, -COARSE:])
+            basis = np.ascontiguousarray(np.linalg.eigh(means.T @ means)[1][:, -COARSE_DIMENSIONS:])
             self._means = basis, means @ basis
 
-    def __call__(self, text: str, most: int = CANDIDATES) -> tuple[Ints, Array]:
+    def __call__(self, text: str, most: int = MIN_CANDIDATES) -> tuple[Ints, Array]:
         """Return the numbers of at least `most` cards, or of all if there are fewer, and their scores, best first; of
         equal ones the earlier first."""
         vector, covered = cache.embed([text])[0], self._covered(text)
@@ -225,7 +229,7 @@ class CardIndex:
         cosines = self._rows[places].astype(np.float32) @ vector / SCALE
         if near is not None:
             cosines[starts] = near
-        scores: Array = np.maximum.reduceat(cosines, starts) + LEXICAL * covered[cards]
+        scores: Array = np.maximum.reduceat(cosines, starts) + LEXICAL_WEIGHT * covered[cards]
         return scores
 
     def _covered(self, text: str) -> Array:
@@ -242,22 +246,23 @@ class CardIndex:
                     weights[packed.holders[packed.at[place] : packed.at[place + 1]]] += self._idf[place]
                 else:
                     total += self._unknown
-            part = weights / total if total else weights
-            shares = part if speaks.all() else np.where(speaks, part, shares)
+            if total:
+                weights /= total
+            shares[speaks] = weights[speaks]
         return shares
 
     def _candidates(self, vector: Array, covered: Array, most: int) -> Ints:
         """Return the numbers of the cards that are compared exactly, ascending."""
-        count, enough = len(covered), max(CANDIDATES, most)
+        count, enough = len(covered), max(MIN_CANDIDATES, most)
         if self._means is None or count <= enough:
             return np.arange(count)
         basis, means = self._means
-        guess = means @ (vector @ basis) + COARSE_LEXICAL * covered
+        guess = means @ (vector @ basis) + COARSE_LEXICAL_WEIGHT * covered
         return np.sort(np.argpartition(-guess, enough)[:enough])
 
 
-# The probability that a question's best card is right is logistic in its score: it is 1/2 at HALF, with slope STEEP.
-HALF, STEEP = 0.715, 13.5
+# The probability that a question's best card is right is logistic in its score: 1/2 at EVEN_SCORE, with this slope.
+EVEN_SCORE, LOGISTIC_SLOPE = 0.715, 13.5
 
 
 class CardRanker:
@@ -294,7 +299,7 @@ class CardRanker:
     def best(self, text: str) -> tuple[Choice, float]:
         """Return the best card and the probability in [0, 1] that it answers the question if any card does."""
         cards, scores = self._open_index()(text, 1)
-        return self._cards[cards[0]], float(1 / (1 + np.exp(STEEP * (HALF - scores[0]))))
+        return self._cards[cards[0]], float(1 / (1 + np.exp(LOGISTIC_SLOPE * (EVEN_SCORE - scores[0]))))
 
     def _open_index(self) -> CardIndex:
         if self._index is None:

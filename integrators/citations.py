@@ -11,7 +11,7 @@ from kcard.types import Citation, Passage, Quote, Source
 
 MIN_CLAIM_WORDS = 4  # a shorter sentence is not a claim that a checker could judge
 MIN_SUPPORT = 0.5
-BORDER = re.compile(r"(\n| … |^(?:Yes|No): )")  # between quoted parts
+PART_BORDER = re.compile(r"(\n| … |^(?:Yes|No): )")  # between quoted parts
 VERDICT = re.compile(r"^(?:Yes|No): ")
 
 
@@ -28,28 +28,26 @@ def cite(answer: str, passages: Sequence[Passage], checker: Checker) -> tuple[Ci
     if not texts:
         return ()
     citations = []
-    pairs = []
+    unknown, pairs = [], []
     for sentence in split_sentences(VERDICT.sub("", answer)):
         holder = _first_holder(sentence, texts)
         if holder is not None:
             citations.append(Citation(sentence, holder, 1.0))
             continue
-        citations.append(Citation(sentence))
         if len(words(sentence)) >= MIN_CLAIM_WORDS:
+            unknown.append(len(citations))
             pairs += [Pair(sentence, text) for text in texts.values()]
+        citations.append(Citation(sentence))
     # The checker finds the passage that supports each of the others most.
     scores = support(checker, pairs).reshape(-1, len(texts))
-    rows = dict(zip([pair.claim for pair in pairs[:: len(texts)]], scores, strict=True))
     numbers = list(texts)
-    for i, citation in enumerate(citations):
-        row = rows.get(citation.sentence)
-        if row is not None:
-            best = int(row.argmax())
-            score = float(row[best])
-            holder = numbers[best] if score >= MIN_SUPPORT else None
-            citation = replace(citation, passage=holder, support=score)
-        citations[i] = _with_line(citation, passages)
-    return tuple(citations)
+    for place, row in zip(unknown, scores, strict=True):
+        best = int(row.argmax())
+        citation = replace(citations[place], support=float(row[best]))
+        if row[best] >= MIN_SUPPORT:
+            citation = replace(citation, passage=numbers[best])
+        citations[place] = citation
+    return tuple(_with_line(citation, passages) for citation in citations)
 
 
 def cite_quote(answer: str, quote: Quote, passages: Sequence[Passage]) -> tuple[Citation, ...]:
@@ -69,9 +67,11 @@ def line_of(quote: str, source: Source) -> int:
         row = r"[\W_]+".join(map(re.escape, quoted))
         place = re.search(rf"(?<![^\W_]){row}(?![^\W_])", source.text, re.IGNORECASE)
         if place:
-            begun = place.start()
-            starts = [start for start, _ in sentences if start <= begun]
-            return source.line_at(max(starts, default=begun))
+            nearest = place.start()
+            for start, _ in sentences:
+                if start <= place.start():
+                    nearest = start
+            return source.line_at(nearest)
     nearest, most_shared = 0, -1
     for start, end in sentences:
         shared = len(set(quoted) & set(words(source.text[start:end])))
@@ -102,7 +102,7 @@ def without_headings(answer: str, passages: Sequence[Passage]) -> str:
             headings.add(f"{passage.source.section}: ")
     if not headings:
         return answer
-    parts = BORDER.split(answer)  # texts, and between them the borders
+    parts = PART_BORDER.split(answer)  # texts, and between them the borders
     for i in range(0, len(parts), 2):
         parts[i] = _without_heading(parts[i], headings)
     return "".join(parts)

@@ -7,6 +7,8 @@ from functools import cache
 from itertools import combinations
 from pathlib import Path
 
+import numpy as np
+
 from kcard.embedded.question_forms import content_stems, share_of
 from kcard.embedded.reader import read_all
 from kcard.interfaces import Reader
@@ -26,37 +28,38 @@ def without_duplicates(passages: Sequence[Passage]) -> list[Passage]:
     return list(first.values())
 
 
-# Decide between a card's model and its index when they disagree.
-#
-# Both know only the corpus, and an index mostly finds the answer if it is there. The model wins only if its passage
-# fits the question clearly better, by a logistic regression (recipes/judge) that predicts the log-odds that the model
-# is right and the index wrong, given that one of them is.
-
 WEIGHTS = Path(__file__).with_name("judge.json")
-BEATEN = "the card's index fits the question better"  # why a model's passage is dropped
-CLEARLY = 1.0  # log-odds from which the model wins
+BEATEN_BY_INDEX = "the card's index fits the question better"  # why a model's passage is dropped
+MIN_WINNING_LOG_ODDS = 1.0  # from which the model wins
 MAX_LOG_ODDS = 8.0  # the reader's log-odds are clipped to this
 
 
 def beaten_by_index(questions: Sequence[str], passages: Sequence[Sequence[Passage]]) -> list[list[bool]]:
-    """Tell for each question which passages of a card's model lose against the card's own index."""
-    # Cards of which both the model and the index have a passage, by question.
-    disputes: list[tuple[int, str]] = []
+    """Tell for each question which passages of a card's model lose against the card's own index.
+
+    Both know only the corpus, and an index mostly finds the answer if it is there. The model wins only if its passage
+    fits the question clearly better, by a logistic regression (recipes/judge) that predicts the log-odds that the
+    model is right and the index wrong, given that one of them is.
+    """
+    beaten = [[False] * len(own) for own in passages]
+    # Cards of which both the model and the index have a passage: the question's row, and the places of its passages.
+    disputes: list[tuple[int, list[int]]] = []
     candidates: list[tuple[str, list[Passage]]] = []
-    for row, written in enumerate(passages):
-        retrieved = {passage.card for passage in written if passage.source is not None}
-        for card in dict.fromkeys(passage.card for passage in written if passage.source is None):
-            if card in retrieved:
-                disputes.append((row, card))
-                candidates.append((questions[row], [passage for passage in written if passage.card == card]))
-    lost = set[tuple[int, str]]()
-    for dispute, values in zip(disputes, features(candidates), strict=True):
+    for row, own in enumerate(passages):
+        by_card: dict[str, list[int]] = {}
+        for place, passage in enumerate(own):
+            by_card.setdefault(passage.card, []).append(place)
+        for places in by_card.values():
+            of_card = [own[place] for place in places]
+            written = [passage.source is None for passage in of_card]
+            if any(written) and not all(written):
+                disputes.append((row, places))
+                candidates.append((questions[row], of_card))
+    for (row, places), values in zip(disputes, features(candidates), strict=True):
         log_odds = sum(weight * values[name] for name, weight in _weights().items())
-        if log_odds < CLEARLY:
-            lost.add(dispute)
-    beaten = []
-    for row, written in enumerate(passages):
-        beaten.append([passage.source is None and (row, passage.card) in lost for passage in written])
+        if log_odds < MIN_WINNING_LOG_ODDS:
+            for place in places:
+                beaten[row][place] = passages[row][place].source is None
     return beaten
 
 
@@ -69,35 +72,34 @@ def features(disputes: Sequence[tuple[str, Sequence[Passage]]]) -> list[dict[str
     """
     worded = []
     for question, passages in disputes:
-        texts = [passage.source.in_context if passage.source else passage.text for passage in passages]
+        texts = []
+        for passage in passages:
+            if passage.source:
+                texts.append(passage.source.in_context)
+            else:
+                texts.append(passage.text)
         worded.append((ordinals_as_in(texts, question), texts))
     leads = []
     for (question, texts), readings, (_, passages) in zip(worded, read_all(worded), disputes, strict=True):
-        stated = [passage.source is None for passage in passages]
         stems = content_stems(question)
-        relevance, covered = [], []
-        for text, reading in zip(texts, readings, strict=True):
+        model, index = [], []
+        for passage, text, reading in zip(passages, texts, readings, strict=True):
             lacking = len(numbers(question) - numbers(text))
             log_odds = reading.relevance - MISSING_NUMBER * lacking
-            relevance.append(max(-MAX_LOG_ODDS, min(MAX_LOG_ODDS, log_odds)))
-            covered.append(share_of(stems, text))
-        leads.append({"bias": 1.0, "relevance": _lead(relevance, stated), "covered": _lead(covered, stated)})
+            fit = (max(-MAX_LOG_ODDS, min(MAX_LOG_ODDS, log_odds)), share_of(stems, text))
+            if passage.source:
+                index.append(fit)
+            else:
+                model.append(fit)
+        relevance, covered = (np.max(model, axis=0) - np.max(index, axis=0)).tolist()
+        leads.append({"bias": 1.0, "relevance": relevance, "covered": covered})
     return leads
-
-
-def _lead(scores: Sequence[float], written: Sequence[bool]) -> float:
-    """Return the model's best score less the best one of its index."""
-    own = max(score for score, by_model in zip(scores, written, strict=True) if by_model)
-    return own - max(score for score, by_model in zip(scores, written, strict=True) if not by_model)
 
 
 @cache
 def _weights() -> Mapping[str, float]:
     weights: dict[str, float] = json.loads(WEIGHTS.read_text(encoding="utf-8"))
     return weights
-
-
-# A card's model against its corpus: what the corpus says otherwise is not read.
 
 
 # Of 200 passages by an adapter that knew .6 of its corpus, all 63 below were wrong, and of 137 above about 12.
@@ -147,11 +149,7 @@ def correct_by_corpus(question: str, context: Context, reader: Reader) -> Contex
     return replace(context, passages=passages, notes=(*context.notes, *notes))
 
 
-# Cards that contradict each other: the user is warned, with the dates of their knowledge, and the newest goes first.
-#
-# A card's answer is the words of its passage that answer the question; cards disagree if their answers differ.
-
-DOUBTFUL = 0.5
+MIN_COMPARED_SUPPORT = 0.5
 SMALL_WORDS = {"a", "an", "the", "of"}
 
 
@@ -162,32 +160,44 @@ def resolve_conflicts(
 
     The order is kept without `reorder`, and if the LLM sees the passages in several rounds (Context.turns).
 
-    Only each card's best passage that relevance kept is compared; those that their own evidence doubts (known support
-    below 0.5) are left out.
+    A card's answer is the words that answer the question in its best passage that relevance kept; cards disagree if
+    their answers differ. Passages that their own evidence doubts (known support below 0.5) are left out.
     """
+    front, others = [], []
+    for passage in context.passages:
+        if passage.kept:
+            front.append(passage)
+        else:
+            others.append(passage)
     # The answer of each card, read from its best passage.
     best: dict[str, Passage] = {}
-    for p in sorted(context.passages, key=lambda p: not p.kept):
-        relevant = p.kept or p.pruned is not None
-        doubtful = p.support is not None and p.support < DOUBTFUL
-        if relevant and not doubtful:
-            best.setdefault(p.card, p)
+    for passage in (*front, *others):
+        is_relevant = passage.kept or passage.pruned is not None
+        is_doubtful = passage.support is not None and passage.support < MIN_COMPARED_SUPPORT
+        if is_relevant and not is_doubtful:
+            best.setdefault(passage.card, passage)
     if len(best) < 2:
         return context
-    read = {name: reader.extract(question, p.knowledge) for name, p in best.items()}
-    answers = {name: answer for name, answer in read.items() if answer}
+    answers: dict[str, str] = {}
+    dates: dict[str, str] = {}
+    for name, passage in best.items():
+        answer = reader.extract(question, passage.knowledge)
+        if answer:
+            answers[name] = answer
+            dates[name] = ""
+            if name in cards:
+                dates[name] = cards[name].date or ""
     if not any(_differ(one, other) for one, other in combinations(answers.values(), 2)):
         return context
-    dates = {name: cards[name].date if name in cards else None for name in answers}
-    newest = sorted(answers, key=lambda name: dates[name] or "", reverse=True)
+    # Warn the user, with the dates of the cards' knowledge, and put the newest first.
+    newest = sorted(answers, key=dates.__getitem__, reverse=True)
     claims = ", ".join(f"{name} ({dates[name] or 'no date'}) says {answers[name]!r}" for name in newest)
     notes = (*context.notes, f"cards disagree: {claims}")
-    if not reorder or sum(turn.documents > 0 for turn in context.turns) > 1:
+    rounds = [turn for turn in context.turns if turn.documents]
+    if not reorder or len(rounds) > 1:
         return replace(context, notes=notes)
-    front = [p for p in context.passages if p.kept]
-    place = {name: i for i, name in enumerate(newest)}
-    front.sort(key=lambda p: place.get(p.card, len(place)))
-    others = [p for p in context.passages if not p.kept]
+    rank = {name: i for i, name in enumerate(newest)}
+    front.sort(key=lambda passage: rank.get(passage.card, len(rank)))
     return replace(context, passages=(*front, *others), notes=notes)
 
 

@@ -22,9 +22,8 @@ Otherwise = Literal["nothing", "genread"]
 Preset = Literal["offline", "paper", "modern", "multilingual"]
 # Cards are used whenever one fits the question (min_relevance); in the papers' prompts, the LLM decides.
 GATE, PAPER_GATE = "always", "self-ask"
-MIN_RELEVANCE = (
-    0.0005  # so low because a card used in vain costs "I don't know", one left out an invented answer
-)
+# So low because a card used in vain costs "I don't know", one left out an invented answer.
+MIN_RELEVANCE = 0.0005
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,14 +286,20 @@ class AskOptions(LLMOptions, GateOptions, GenerationOptions, SelectorOptions, Ma
     @property
     def card_names(self) -> Sequence[str] | None:
         """Return the cards as a list, parsed from a comma-separated text; None: all."""
-        cards = self.cards
-        return [c.strip() for c in cards.split(",") if c.strip()] if isinstance(cards, str) else cards
+        if not isinstance(self.cards, str):
+            return self.cards
+        names = map(str.strip, self.cards.split(","))
+        return [name for name in names if name]
 
     @property
     def gate_name(self) -> str:
         if self.mode == "direct":
             return "never"
-        return self.gate or (PAPER_GATE if self.prompts == "paper" and self.cards is None else GATE)
+        if self.gate:
+            return self.gate
+        if self.prompts == "paper" and self.cards is None:
+            return PAPER_GATE
+        return GATE
 
     @property
     def pruner_name(self) -> str | None:
@@ -309,13 +314,17 @@ class AskOptions(LLMOptions, GateOptions, GenerationOptions, SelectorOptions, Ma
     @property
     def relevance_threshold(self) -> float:
         """Return the probability that a card must fit a question with; cards that the user names fit by that."""
-        if self.min_relevance is None:
-            return MIN_RELEVANCE if self.cards is None else 0.0
-        return self.min_relevance
+        if self.min_relevance is not None:
+            return self.min_relevance
+        if self.cards is None:
+            return MIN_RELEVANCE
+        return 0.0
 
     @property
     def memory_bytes(self) -> int | None:
-        return parse_size(self.memory) if isinstance(self.memory, str) else self.memory
+        if isinstance(self.memory, str):
+            return parse_size(self.memory)
+        return self.memory
 
     @property
     def sampling(self) -> Sampling:
@@ -326,7 +335,7 @@ class AskOptions(LLMOptions, GateOptions, GenerationOptions, SelectorOptions, Ma
 # How the papers answer a question. Everything in which kcard's defaults differ is set here.
 
 Paper = Literal["knowledge-card", "thrust", "skr", "adaptive-retrieval"]
-ALL = 1_000_000  # more cards than a hub has
+ALL_CARDS = 1_000_000  # more than a hub has
 # What three of the papers, whose knowledge is one retriever's passages in the order of their scores, have in common.
 PASSAGES_AS_RETRIEVED = {
     "mode": "bottom-up",
@@ -360,8 +369,8 @@ PAPERS: Mapping[Paper, Mapping[str, Any]] = {
         "card_top_k": 0,
         "temperature": 0.1,
         "max_iterations": 1,
-        "shortlist": ALL,
-        "max_cards": ALL,
+        "shortlist": ALL_CARDS,
+        "max_cards": ALL_CARDS,
     },
     # Section 3: one passage a question.
     "thrust": {**PASSAGES_AS_RETRIEVED, "n1": 1, "n2": 1, "n3": 1},

@@ -14,6 +14,7 @@ from kcard.errors import KcardError, LLMError, UnknownCard, UsageError
 from kcard.events import OnEvent, ignore, note
 from kcard.gates.registry import load_gate
 from kcard.integrators.assembly import (
+    MAX_CARDS_OF_ROUND,
     Integrator,
     card_llm,
     endpoint_of,
@@ -52,8 +53,8 @@ if TYPE_CHECKING:
     from kcard.hub.registry import Hub
     from kcard.hub.selection import Selection
 
-PASSAGES = 256_000_000  # bytes that the passages of a batch may take
-DOCUMENT, TOKEN = 2000, 6  # bytes of a passage's fixed part, and of each of its tokens
+MAX_PASSAGE_BYTES = 256_000_000  # that the passages of a batch may take
+PASSAGE_BYTES, TOKEN_BYTES = 2000, 6  # of a passage's fixed part, and of each of its tokens
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,11 @@ class Pipeline(Answerer):
         self._left_out = ""
         # The cards, and the integrator that lets them generate.
         if self._gate.name != "never":
-            llm = settings().llm if options.llm is None else options.llm
-            chosen = llm if isinstance(llm, str) else ""
+            chosen = ""
+            if options.llm is None:
+                chosen = settings().llm
+            elif isinstance(options.llm, str):
+                chosen = options.llm
             find = partial(card_llm, chosen=chosen, answering=self._client, endpoint=endpoint)
             loader = loader or make_loader(options)
             if loader.engines is not None:
@@ -137,7 +141,9 @@ class Pipeline(Answerer):
     @property
     def cards(self) -> Sequence[Choice]:
         """The cards that may be used; none in mode direct."""
-        return () if self._pool is None else self._pool.cards
+        if self._pool is None:
+            return ()
+        return self._pool.cards
 
     @property
     def concurrency(self) -> int:
@@ -203,7 +209,8 @@ class Pipeline(Answerer):
         for prepared in ready:
             while pending and pending[0] in done:
                 yield done[pending.pop(0)]
-            started, reply = time.perf_counter(), next(arriving)
+            started = time.perf_counter()
+            reply = next(arriving)
             if isinstance(reply, LLMError):
                 done[prepared.question] = reply
             else:
@@ -228,18 +235,20 @@ class Pipeline(Answerer):
         stream, and an answer that is checked before it is shown, come in one piece."""
         question = checked(question)
         (prepared,) = self._prepare([question])
-        started, reply = time.perf_counter(), Reply("")
+        started = time.perf_counter()
         request = self._request(prepared)
-        whole = bool(question.choices) or not self._client.streams or bool(request.knowledge)
-        for piece in [self._client.reply(request)] if whole else self._client.stream(request):
+        if question.choices or request.knowledge or not self._client.streams:
+            answer = self._answer(prepared, self._client.reply(request), started)
+            yield answer.answer
+            yield answer
+            return
+        reply = Reply("")
+        for piece in self._client.stream(request):
             if isinstance(piece, Reply):
                 reply = piece
             else:
                 yield piece
-        answer = self._answer(prepared, reply, started)
-        if whole:
-            yield answer.answer
-        yield answer
+        yield self._answer(prepared, reply, started)
 
     def standalone(self, question: str | Question, turns: Sequence[tuple[str, str]]) -> Question:
         """Return a question of a conversation as the LLM rewrites it, so that it can be understood without the turns
@@ -270,11 +279,15 @@ class Pipeline(Answerer):
         if self.options.mode in {"top-down", "hybrid"}:
             turns = gate_turns(self._gate.gate, fired=False)
         contexts = dict.fromkeys(questions, Context(turns=turns))
-        fired = [question for question in questions if decisions[question].fired]
+        fired, others = [], []
+        for question in questions:
+            if decisions[question].fired:
+                fired.append(question)
+            else:
+                others.append(question)
         if self._integrator and fired:
             for question, context in zip(fired, self._integrator.gather(fired), strict=True):
                 contexts[question] = self._with_warnings(question.text, context)
-        others = [question for question in questions if not decisions[question].fired]
         if self.options.otherwise == "genread" and others:
             from kcard.integrators.baselines import written
 
@@ -291,9 +304,10 @@ class Pipeline(Answerer):
     def _with_warnings(self, question: str, context: Context) -> Context:
         """Settle contradictions between a card's model and its corpus, and between cards; add notes on them, and on a
         question that the cards can't read as it is."""
-        names = dict.fromkeys(passage.card for passage in context.passages)
-        cards = self._cards
-        languages = {name: cards.manifest(name).language for name in names if cards and name in cards}
+        languages: dict[str, str] = {}
+        for passage in context.passages:
+            if self._cards and passage.card in self._cards:
+                languages[passage.card] = self._cards.manifest(passage.card).language
         context = replace(context, notes=(*context.notes, *reading_warnings(question, languages)))
         if self._pool is None:
             return context
@@ -308,12 +322,16 @@ class Pipeline(Answerer):
         context = prepared.context
         is_grounded = self.options.prompts == "grounded"
         # Built-in examples are not about the user's cards, and a small LLM repeats what stands in its chat.
-        examples = () if is_grounded and self.options.examples is None else self._examples
+        examples, turns = self._examples, context.turns
+        if is_grounded:
+            turns = ()
+            if self.options.examples is None:
+                examples = ()
         return prepared.question.request(
             "answer",
             context.knowledge,
             examples,
-            turns=() if is_grounded else context.turns,
+            turns=turns,
             headings=context.headings,
             grounded=is_grounded,
         )
@@ -329,23 +347,24 @@ class Pipeline(Answerer):
         passages = with_room_for(len(request.knowledge), prepared.context.passages)
         reply = replace(reply, text=without_headings(question.answer_text(reply), passages))
         trace.is_complete = True
-        checker = self._integrator.selectors.checker if self._integrator is not None else None
-        if checker is None:
+        if self._integrator is None:
             checked = CheckedReply(reply.text, reply.known, confidence=reply.confidence, quote=reply.quote)
         else:
             checked = check_reply(
                 request,
                 reply,
                 passages,
-                checker,
+                self._integrator.selectors.checker,
                 self._client.announcement,
                 strict=self.options.strict,
                 may_withhold=may_withhold and (self.options.strict or self.options.prompts == "grounded"),
             )
-        left_out = (self._left_out,) if self._left_out and prepared.decision.fired else ()
-        notes = (
-            left_out + prepared.context.notes + trace.notes + self._new_evidence_warnings() + checked.notes
-        )
+        notes = prepared.context.notes + trace.notes + self._new_evidence_warnings() + checked.notes
+        if self._left_out and prepared.decision.fired:
+            notes = (self._left_out, *notes)
+        nearest = None
+        if not checked.known:
+            nearest = nearest_source(checked.quote, passages)
         return Answer(
             question=question.text,
             answer=checked.text,
@@ -358,7 +377,7 @@ class Pipeline(Answerer):
             notes=notes,
             citations=checked.citations,
             confidence=checked.confidence,
-            nearest=None if checked.known else nearest_source(checked.quote, passages),
+            nearest=nearest,
             choice=reply.choice,
             known=checked.known,
             usage=trace.usage,
@@ -371,8 +390,11 @@ class Pipeline(Answerer):
             return ()
         selectors = self._integrator.selectors
         warnings = []
-        for evidence in (*selectors.own.values(), selectors.independent):
-            for warning in evidence.notes if evidence else ():
+        opened = list(selectors.own.values())
+        if selectors.independent is not None:
+            opened.append(selectors.independent)
+        for evidence in opened:
+            for warning in evidence.notes:
                 if warning not in self._warned:
                     self._warned.add(warning)
                     warnings.append(warning)
@@ -429,12 +451,13 @@ def questions_per_batch(options: AskOptions, cards: int) -> int:
 
     cards  the number of cards
     """
-    top_down = 3 if options.margin else 1
-    cards_asked = {"top-down": top_down * options.max_iterations, "hybrid": 3 * options.max_iterations}.get(
-        options.mode, options.max_cards
-    )
-    document = DOCUMENT + options.card_tokens * TOKEN
-    return max(QUESTIONS, PASSAGES // (min(cards, cards_asked) * options.n1 * document))
+    cards_asked = options.max_cards
+    if options.mode == "hybrid" or (options.mode == "top-down" and options.margin):
+        cards_asked = MAX_CARDS_OF_ROUND * options.max_iterations
+    elif options.mode == "top-down":
+        cards_asked = options.max_iterations
+    document_bytes = PASSAGE_BYTES + options.card_tokens * TOKEN_BYTES
+    return max(QUESTIONS, MAX_PASSAGE_BYTES // (min(cards, cards_asked) * options.n1 * document_bytes))
 
 
 def reading_warnings(question: str, languages: Mapping[str, str]) -> list[str]:
@@ -450,10 +473,15 @@ def reading_warnings(question: str, languages: Mapping[str, str]) -> list[str]:
                 f"the question has {tokens} tokens; cards and the sentence encoder read about {minilm.MAX_TOKENS} "
                 "of them"
             )
-    spoken, language = {*map(language_name, languages.values())}, language_of_question(question)
-    own = None if language is None else language_name(language)
+    spoken = {*map(language_name, languages.values())}
+    language = language_of_question(question)
+    own = None
+    if language is not None:
+        own = language_name(language)
     if spoken and own is not None and own not in spoken and None not in spoken:
         theirs = " and ".join(sorted(filter(None, spoken)))
-        cards = f"the card {next(iter(languages))} is" if len(languages) == 1 else "the cards are"
+        cards = "the cards are"
+        if len(languages) == 1:
+            cards = f"the card {next(iter(languages))} is"
         notes.append(f"the question is in {own}, {cards} in {theirs}: ask in {theirs}")
     return notes

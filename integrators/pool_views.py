@@ -53,18 +53,24 @@ class GateRouter(Answerer):
         """See Answerer. `Answer.gate` is this gate's decision, `mode` that of the Answerer which answered."""
         pending = [checked(question) for question in questions]
         decisions, failures = run_step(self._decide, list(dict.fromkeys(pending)))
-        sides: dict[bool, list[Question]] = {True: [], False: []}
+        below, above = [], []
         for question in pending:
-            if question in decisions:
-                sides[decisions[question].fired].append(question)
-        ways = {True: self.below.outcomes(sides[True]), False: self.above.outcomes(sides[False])}
+            if question in failures:
+                continue
+            if decisions[question].fired:
+                below.append(question)
+            else:
+                above.append(question)
+        outcomes = {True: self.below.outcomes(below), False: self.above.outcomes(above)}
         for question in pending:
             if question in failures:
                 yield failures[question]
                 continue
             decision = decisions[question]
-            outcome = next(ways[decision.fired])
-            yield replace(outcome, gate=decision) if isinstance(outcome, Answer) else outcome
+            outcome = next(outcomes[decision.fired])
+            if isinstance(outcome, Answer):
+                outcome = replace(outcome, gate=decision)
+            yield outcome
 
     def _decide(self, questions: Sequence[Question]) -> list[Decision]:
         started = time.perf_counter()
@@ -76,14 +82,11 @@ class GateRouter(Answerer):
         return decisions
 
 
-# The corpus of each card as evidence, opened when the first passage of the card is checked.
-
-
 class CardEvidence(Mapping[str, Evidence]):
     """The evidence that travels with each card, or that it searches, by card name; cards without any are missing.
 
-    Iterating gives what is open so far, since only that can have `notes`. Evidence on a remote host is opened at once,
-    so that the user is told before a question is sent.
+    It is opened when the first passage of the card is checked. Iterating gives what is open so far, since only that
+    can have `notes`. Evidence on a remote host is opened at once, so that the user is told before a question is sent.
     """
 
     def __init__(self, cards: "CardSet") -> None:
@@ -102,7 +105,9 @@ class CardEvidence(Mapping[str, Evidence]):
         return evidence
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name, found in self._open.items() if found is not None)
+        for name, evidence in self._open.items():
+            if evidence is not None:
+                yield name
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -120,9 +125,13 @@ def own_evidence(card: "Card") -> Evidence | None:
     sources = passages(card.folder)
     if sources:
         corpus = CorpusEvidence(sources, card.name, load_index(card))
-        return Statements(corpus) if card.manifest.kind == "graph" else corpus
+        if card.manifest.kind == "graph":
+            return Statements(corpus)
+        return corpus
     places = hashes(card.folder)
-    return Hashes(places) if places else None
+    if not places:
+        return None
+    return Hashes(places)
 
 
 @dataclass(frozen=True)
@@ -145,5 +154,6 @@ class Selectors:
 
     def nearest(self, cards: Sequence[Choice]) -> CardRanker:
         """Return a ranker of these cards."""
-        ranker = DescriptionRanker if self.rank_by == "description" else CardRanker
-        return ranker(self.relevance, cards, self.profiles)
+        if self.rank_by == "description":
+            return DescriptionRanker(self.relevance, cards)
+        return CardRanker(self.relevance, cards, self.profiles)

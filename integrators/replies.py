@@ -12,10 +12,10 @@ from kcard.llms.embedded_llm import UNKNOWN_ANSWER, EmbeddedLLM
 from kcard.llms.parsing import admits_ignorance
 from kcard.types import Citation, Passage, Quote, Reply, Request, Source
 
-SURE = 0.5  # confidence of the embedded reader from which its answer takes the place of an LLM's
-MAX_SHOWN_WITHHELD = 200  # characters of a withheld reply in the note on it
+MIN_READER_CONFIDENCE = 0.5  # from which the embedded reader's answer takes the place of an LLM's
+MAX_WITHHELD_CHARACTERS = 200  # of a withheld reply in the note on it
 NEXT_QUESTION = re.compile(r"\n\s*Question:.*", re.DOTALL)  # a small LLM goes on with the words of the prompt
-IN_PLACE = "the answer is in the cards' own words, found by the embedded reader"
+REPLACED_NOTE = "the answer is in the cards' own words, found by the embedded reader"
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,14 @@ def check_reply(
     text, known = reply.text, reply.known
     # A choice is no claim, and an LLM that tells its confidence and its quotation has checked itself.
     if request.choices or reply.quote is not None or reply.confidence is not None:
-        citations = cited(reply, passages, checker) if known else ()
+        citations: tuple[Citation, ...] = ()
+        if known:
+            citations = cited(reply, passages, checker)
         return CheckedReply(text, known, citations, reply.confidence, quote=reply.quote)
     verification = verify(request.question, reply, passages, checker, llm)
+    notes: tuple[str, ...] = ()
+    if verification.note:
+        notes = (verification.note,)
     checked = CheckedReply(
         verification.text,
         known,
@@ -63,34 +68,37 @@ def check_reply(
         verification.confidence,
         verification.is_calibrated,
         verification.nearest,
-        (verification.note,) if verification.note else (),
+        notes,
     )
     if known and admits_ignorance(checked.text):  # behind a mark
         checked = replace(checked, known=False, citations=(), confidence=None, is_calibrated=True)
     if not may_withhold:
         return checked
     if checked.known and verification.is_withheld(strict):
-        withheld = shorten(checked.text, MAX_SHOWN_WITHHELD, placeholder=" …")
+        withheld = shorten(checked.text, MAX_WITHHELD_CHARACTERS, placeholder=" …")
+        confidence = checked.confidence
+        if confidence is not None:
+            confidence = 1 - confidence
         checked = replace(
             checked,
             text=UNKNOWN_ANSWER,
             known=False,
             citations=(),
-            confidence=None if checked.confidence is None else 1 - checked.confidence,
+            confidence=confidence,
             notes=(*checked.notes, f"withheld, because the cards don't support it: {withheld}"),
         )
     # The reader reads English, as the verification does that has found a nearest sentence.
     if checked.known or strict or verification.nearest is None:
         return checked
     own = EmbeddedLLM().reply(request)
-    if not own.known or own.quote is None or own.confidence is None or own.confidence < SURE:
+    if not own.known or own.quote is None or own.confidence is None or own.confidence < MIN_READER_CONFIDENCE:
         return checked
     return CheckedReply(
         own.text,
         citations=cited(own, passages, checker),
         confidence=own.confidence,
         quote=own.quote,
-        notes=(*checked.notes, IN_PLACE),
+        notes=(*checked.notes, REPLACED_NOTE),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 from kcard.gates.self_ask import KNOWLEDGE_CARD, needs
 from kcard.integrators.assembly import Integrator, with_documents
 from kcard.integrators.card_ranking import CardRanker
-from kcard.integrators.disagreements import BEATEN, beaten_by_index, without_duplicates
+from kcard.integrators.disagreements import BEATEN_BY_INDEX, beaten_by_index, without_duplicates
 from kcard.integrators.options import AskOptions
 from kcard.integrators.pool_views import Selectors, generate
 from kcard.interfaces import LLM, Generator, replies
@@ -31,14 +31,12 @@ from kcard.types import (
     derive_seed,
 )
 
-# No card is used if none fits the question: what a card far from the subject generates would only mislead.
-
 
 @dataclass(frozen=True)
 class RelevanceThreshold:
     """Passes on only questions that one of the cards fits with at least `min_relevance`, a probability in [0, 1]
     (CardRanker.best), and those in other languages than English, of which the ranker knows too little. The others get
-    no passages, and a note."""
+    no passages, and a note: what a card far from the subject generates would only mislead."""
 
     integrator: Integrator
     cards: Sequence[Choice]
@@ -50,34 +48,33 @@ class RelevanceThreshold:
 
     def gather(self, questions: Sequence[Question]) -> list[Context]:
         """Return one Context per question."""
-        contexts: list[Context | None] = []
+        contexts: dict[Question, Context] = {}
         fitting = []
         for question in questions:
             card, relevance = self._ranker.best(question.text)
             is_foreign = language_of_question(question.text) not in (None, "en")
             if relevance >= self.min_relevance or is_foreign:
                 fitting.append(question)
-                contexts.append(None)
                 continue
             note = (
                 f"no card used: {card.name} is nearest, but its relevance {relevance:.2g} is below "
                 f"{self.min_relevance:g} (--min-relevance)"
             )
-            contexts.append(Context(notes=(note,)))
-        gathered = iter(self.integrator.gather(fitting) if fitting else ())
-        return [next(gathered) if context is None else context for context in contexts]
+            contexts[question] = Context(notes=(note,))
+        if fitting:
+            contexts.update(zip(fitting, self.integrator.gather(fitting), strict=True))
+        return [contexts[question] for question in questions]
 
     @functools.cached_property
     def _ranker(self) -> CardRanker:
         return self.selectors.nearest(self.cards)
 
 
-# The paper's top-down step: a card generates, its most factual document is kept (Knowledge Card, algorithm 2).
-
-
 @dataclass(frozen=True)
 class SingleDocument:
-    """Each card generates n1 documents, which are not pruned. Of those of a card's model the best one is kept; nothing
+    """The paper's top-down step (Knowledge Card, algorithm 2), with `only_best`; else also the index's passages.
+
+    Each card generates n1 documents, which are not pruned. Of those of a card's model the best one is kept; nothing
     is sampled.
 
     All passages that a card's index retrieved are kept: they are true to the corpus whatever the question, and the LLM
@@ -122,9 +119,11 @@ class SingleDocument:
         able: list[int] = []
         support: dict[int, float] = {}
         for i, passage in enumerate(passages):
-            # Unknown support ranks below any known one.
-            support[i] = -1.0 if passage.support is None else passage.support
-            is_low = passage.support is not None and passage.support < self.min_factuality
+            support[i] = -1.0  # unknown support ranks below any known one
+            is_low = False
+            if passage.support is not None:
+                support[i] = passage.support
+                is_low = passage.support < self.min_factuality
             if not beaten[i] and not is_low:
                 able.append(i)
         ranked = sorted(able, key=lambda i: -support[i])
@@ -147,7 +146,7 @@ class SingleDocument:
             if i in front:
                 continue
             if beaten[i]:
-                reason = BEATEN
+                reason = BEATEN_BY_INDEX
             elif i not in able:
                 reason = f"its support is below {self.min_factuality:g} (--min-factuality)"
             elif self.only_best:
@@ -156,10 +155,6 @@ class SingleDocument:
                 reason = "another passage of the card's model is better supported"
             marked.append(replace(passage, kept=False, reason=reason))
         return Context(tuple(marked))
-
-
-# Which cards generate: those nearest to the question, or those that the LLM asks for, by automatic or explicit
-# selection (Knowledge Card, section 2.3).
 
 
 @dataclass(frozen=True)
@@ -183,7 +178,8 @@ class Need:
 
 
 class CardChoice(ABC):
-    """Chooses the cards that generate in a round."""
+    """Chooses the cards that generate in a round: those nearest to the question, or those that the LLM asks for, by
+    automatic or explicit selection (Knowledge Card, section 2.3)."""
 
     @abstractmethod
     def select(self, llm: LLM, needs: Sequence[Need]) -> list[CardSelection]:
@@ -312,8 +308,12 @@ def mentioned_cards(reply: str, cards: Sequence[Choice]) -> list[Choice]:
     mentions.sort(key=lambda mention: mention[0] - mention[1])
     outer: list[tuple[int, int, Choice]] = []
     for start, end, card in mentions:
-        spans = [(a, b) for a, b, _ in outer]
-        if not any(a <= start and end <= b and (a, b) != (start, end) for a, b in spans):
+        is_inside = False
+        for outer_start, outer_end, _ in outer:
+            is_longer = (outer_start, outer_end) != (start, end)
+            if is_longer and outer_start <= start and end <= outer_end:
+                is_inside = True
+        if not is_inside:
             outer.append((start, end, card))
     outer.sort(key=lambda mention: mention[0])
     return list(dict.fromkeys(card for *_, card in outer))
@@ -400,10 +400,10 @@ class TopDown:
                         used[i] += choice.cards
             active = list(chosen)
             # The chosen cards generate; what they add goes to the end of the context.
-            seed = derive_seed(self.sampling.seed, "round", nth) if nth else self.sampling.seed
-            added = self.step.run(
-                [questions[i] for i in chosen], list(chosen.values()), replace(self.sampling, seed=seed)
-            )
+            sampling = self.sampling
+            if nth:
+                sampling = replace(sampling, seed=derive_seed(sampling.seed, "round", nth))
+            added = self.step.run([questions[i] for i in chosen], list(chosen.values()), sampling)
             for i, more_context in zip(chosen, added, strict=True):
                 before = contexts[i]
                 turns = with_documents(before.turns, len(more_context.knowledge))

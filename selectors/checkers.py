@@ -7,7 +7,7 @@ mean of its sentences. Pairs of similar length form a batch; padding does not ch
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,26 +58,33 @@ def read(id2label: Mapping[int, str], meanings: Mapping[str, str], model: str) -
     exactly one label means that the evidence supports the claim.
     """
     usual = {**dict.fromkeys(SUPPORTS, "supports"), **dict.fromkeys(REFUTES, "refutes")}
-    meaning_of = usual | {_plain(name): meaning for name, meaning in meanings.items()}
-    places: dict[str, list[int]] = {"supports": [], "refutes": []}
+    for name, meaning in meanings.items():
+        usual[_plain(name)] = meaning
+    supports, refutes = [], []
     for place, name in id2label.items():
-        if (meaning := meaning_of.get(_plain(str(name)))) in places:
-            places[meaning].append(int(place))
-    if len(places["supports"]) != 1 or len(places["refutes"]) > 1:
+        meaning = usual.get(_plain(str(name)), "")
+        if meaning == "supports":
+            supports.append(int(place))
+        elif meaning == "refutes":
+            refutes.append(int(place))
+    if len(supports) != 1 or len(refutes) > 1:
         names = ", ".join(map(str, id2label.values()))
         raise ModelUnavailable(
             f"{model} names its labels {names}, and none clearly means supported: choose a model whose "
             "config names one entailment or SUPPORTS"
         )
-    return Labels(places["supports"][0], next(iter(places["refutes"]), None))
+    if refutes:
+        return Labels(supports[0], refutes[0])
+    return Labels(supports[0])
 
 
 def verify(support: Callable[[Sequence[Pair]], Array], model: str) -> None:
     """Raise ModelUnavailable unless plainly supported claims score higher, on average, than plainly refuted ones."""
-    true = [Pair(claim, evidence) for evidence, claim, _ in PROBES]
-    false = [Pair(claim, evidence) for evidence, _, claim in PROBES]
-    scores = support([*true, *false])
-    supported, refuted = float(np.mean(scores[: len(true)])), float(np.mean(scores[len(true) :]))
+    pairs = []
+    for evidence, true_claim, false_claim in PROBES:
+        pairs += [Pair(true_claim, evidence), Pair(false_claim, evidence)]
+    scores = support(pairs)
+    supported, refuted = float(np.mean(scores[::2])), float(np.mean(scores[1::2]))
     if not supported > refuted:
         raise ModelUnavailable(
             f"{model} scores claims that are plainly refuted {refuted:.2f} and plainly supported ones {supported:.2f}: "
@@ -99,7 +106,9 @@ def chunks(text: str, tokenizer: Any, most: int) -> list[str]:
         return []
     if _count([text], tokenizer)[0] <= most:
         return [text]
-    pieces = [piece for sentence in split_sentences(text) for piece in _pieces(sentence, tokenizer, most)]
+    pieces = []
+    for sentence in split_sentences(text):
+        pieces += _pieces(sentence, tokenizer, most)
     merged: list[str] = []
     room = 0
     for piece, tokens in zip(pieces, _count(pieces, tokenizer), strict=True):
@@ -114,7 +123,8 @@ def chunks(text: str, tokenizer: Any, most: int) -> list[str]:
 
 def cut(text: str, tokenizer: Any, most: int) -> str:
     """Return the text's first `most` tokens."""
-    return next(iter(_pieces(text.strip(), tokenizer, most)), "")
+    pieces = _pieces(text.strip(), tokenizer, most)
+    return pieces[0] if pieces else ""
 
 
 def _pieces(text: str, tokenizer: Any, most: int) -> list[str]:
@@ -124,19 +134,25 @@ def _pieces(text: str, tokenizer: Any, most: int) -> list[str]:
     ]
     if len(spans) <= most:
         return [text] if text else []
-    starts = [*range(0, len(spans), most)]
-    edges = [0, *(spans[start][0] for start in starts[1:]), len(text)]
-    pieces = [text[begin:end].strip() for begin, end in pairwise(edges)]
-    return [piece for piece in pieces if piece]
+    edges = [0]
+    for start in range(most, len(spans), most):
+        edges.append(spans[start][0])
+    edges.append(len(text))
+    pieces = []
+    for begin, end in pairwise(edges):
+        piece = text[begin:end].strip()
+        if piece:
+            pieces.append(piece)
+    return pieces
 
 
 def _count(texts: list[str], tokenizer: Any) -> list[int]:
     return [len(ids) for ids in tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]]
 
 
-LIMIT = 512
-CHUNK = 400
-CLAIM = 100
+MAX_PAIR_TOKENS = 512
+MAX_CHUNK_TOKENS = 400
+MAX_CLAIM_TOKENS = 100
 BATCH_TOKENS = 4096
 
 
@@ -172,7 +188,7 @@ class Entailment(Checker):
     labels: Labels
     sha256: str
     device: str = "cpu"
-    limit: int = LIMIT
+    limit: int = MAX_PAIR_TOKENS
     types: bool = False
 
     def support(self, pairs: Sequence[Pair]) -> Array:
@@ -181,35 +197,45 @@ class Entailment(Checker):
 
     def judge(self, pairs: Sequence[Pair]) -> list[Verdict]:
         """Return the scores, each with the chunk that decided: the best one of the least supported sentence."""
-        claims = {claim: whole(claim) for claim in dict.fromkeys(pair.claim for pair in pairs)}
-        texts = dict.fromkeys(pair.evidence for pair in pairs)
-        # The tokens that are left for the evidence
+        # Split claims into sentences and texts into chunks, which fill the tokens that are left for the evidence.
         alone = len(self._encoded("", "")["input_ids"])
-        room = max(1, min(CHUNK, self.limit - alone - self._claim))
-        parts = {text: chunks(text, self.tokenizer, room) for text in texts}
-        read = [
-            Pair(s, chunk) for pair in pairs for s in claims[pair.claim] for chunk in parts[pair.evidence]
-        ]
-        todo = list(dict.fromkeys(read))
-        scores = dict(zip(todo, self.read(todo).tolist(), strict=True))
+        room = max(1, min(MAX_CHUNK_TOKENS, self.limit - alone - self._max_claim_tokens))
+        sentences: dict[str, list[str]] = {}
+        parts: dict[str, list[str]] = {}
+        for pair in pairs:
+            if pair.claim not in sentences:
+                sentences[pair.claim] = whole(pair.claim)
+            if pair.evidence not in parts:
+                parts[pair.evidence] = chunks(pair.evidence, self.tokenizer, room)
+        # Score each sentence by each chunk once.
+        scores: dict[Pair, float] = {}
+        for pair in pairs:
+            for sentence, part in product(sentences[pair.claim], parts[pair.evidence]):
+                scores[Pair(sentence, part)] = 0.0
+        scores.update(zip(scores, self.read(list(scores)).tolist(), strict=True))
+        # Take the best chunk of each sentence, and the mean of a claim's sentences.
         verdicts = []
         for pair in pairs:
-            sentences, own = claims[pair.claim], parts[pair.evidence]
-            if not sentences or not own:
+            best = []
+            for sentence in sentences[pair.claim]:
+                read = [Verdict(scores[Pair(sentence, part)], part) for part in parts[pair.evidence]]
+                if read:
+                    best.append(max(read, key=_score))
+            if best:
+                mean = float(np.mean([verdict.score for verdict in best]))
+                verdicts.append(Verdict(mean, min(best, key=_score).window))
+            else:
                 verdicts.append(Verdict(0.0, ""))
-                continue
-            best = [
-                max(((scores[Pair(s, part)], part) for part in own), key=lambda b: b[0]) for s in sentences
-            ]
-            mean = float(np.mean([score for score, _ in best]))
-            verdicts.append(Verdict(mean, min(best, key=lambda b: b[0])[1]))
         return verdicts
 
     def read(self, pairs: Sequence[Pair]) -> Array:
         """Score pairs of one sentence and one chunk, shape (n,)."""
         import torch
 
-        rows = [self._encoded(cut(pair.claim, self.tokenizer, self._claim), pair.evidence) for pair in pairs]
+        rows = []
+        for pair in pairs:
+            claim = cut(pair.claim, self.tokenizer, self._max_claim_tokens)
+            rows.append(self._encoded(claim, pair.evidence))
         scores = np.zeros(len(rows), dtype=np.float32)
         with torch.inference_mode():
             for batch in by_tokens([len(row["input_ids"]) for row in rows], BATCH_TOKENS):
@@ -222,17 +248,21 @@ class Entailment(Checker):
         return scores
 
     @property
-    def _claim(self) -> int:
-        return min(CLAIM, self.limit // 4)
+    def _max_claim_tokens(self) -> int:
+        return min(MAX_CLAIM_TOKENS, self.limit // 4)
 
     def _encoded(self, claim: str, evidence: str) -> dict[str, Any]:
         if self.reading.template:
             text = self.reading.template.format(evidence=evidence, claim=claim)
             return dict(self.tokenizer(text, return_token_type_ids=self.types, verbose=False))
-        pair = (claim, evidence) if self.reading.claim_first else (evidence, claim)
-        side = "only_second" if self.reading.claim_first else "only_first"
-        options = {"truncation": side, "max_length": self.limit, "verbose": False}
-        return dict(self.tokenizer(*pair, return_token_type_ids=self.types, **options))
+        options = {"max_length": self.limit, "return_token_type_ids": self.types, "verbose": False}
+        if self.reading.claim_first:
+            return dict(self.tokenizer(claim, evidence, truncation="only_second", **options))
+        return dict(self.tokenizer(evidence, claim, truncation="only_first", **options))
+
+
+def _score(verdict: Verdict) -> float:
+    return verdict.score
 
 
 # Fact checkers by name. Each reads pairs in the format of the code it was published with.
@@ -259,7 +289,8 @@ HHEM = PairFormat(
     "\n\nPremise: {evidence}\n\nHypothesis: {claim}",
     meanings=_YES,
 )
-SHIFTED = {"roberta", "xlm-roberta", "camembert", "mpnet"}  # positions start after that of the padding token
+# Models whose positions start after that of the padding token.
+SHIFTED_POSITIONS = {"roberta", "xlm-roberta", "camembert", "mpnet"}
 
 
 def vitaminc(loading: Loading, model: str | None = None) -> Entailment:
@@ -325,10 +356,10 @@ def _verified_checker(
     words = tokenizer(checkpoint, loading)
     config = network.config
     # At most 512 tokens: models that read more were not trained on more at a time.
-    positions = getattr(config, "max_position_embeddings", None) or LIMIT
-    if config.model_type in SHIFTED:
+    positions = getattr(config, "max_position_embeddings", None) or MAX_PAIR_TOKENS
+    if config.model_type in SHIFTED_POSITIONS:
         positions -= (config.pad_token_id or 0) + 1
-    limit = int(min(LIMIT, positions, words.model_max_length))
+    limit = int(min(MAX_PAIR_TOKENS, positions, words.model_max_length))
     checker = Entailment(
         logits,
         words,

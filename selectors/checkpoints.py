@@ -33,9 +33,9 @@ from kcard.system import quiet_loading
 
 EXTRA = "pip install 'kcard[selectors]'"
 MAX_MESSAGE_CHARACTERS = 160
-ON_THE_HUB = re.compile(r"[\w.-]+(?:/[\w.-]+)?")
-TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
-WEIGHTS = (
+REPOSITORY_NAME = re.compile(r"[\w.-]+(?:/[\w.-]+)?")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+WEIGHT_FILES = (
     "model.safetensors",
     "model.safetensors.index.json",
     "pytorch_model.bin",
@@ -62,12 +62,15 @@ class Checkpoint:
     @classmethod
     def parse(cls, selector: str, text: str) -> "Checkpoint":
         """Parse MODEL[@revision]; an existing folder takes precedence."""
-        if (folder := Path(text).expanduser()).is_dir():
+        folder = Path(text).expanduser()
+        if folder.is_dir():
             return cls(selector, str(folder))
-        name, at, revision = text.rpartition("@") if "@" in text else (text, "", "main")
-        if at and not (name and revision):
+        name, at, revision = text.rpartition("@")
+        if not at:
+            name, revision = text, "main"
+        if not name or not revision:
             raise UsageError(f"{selector} {text!r}: write MODEL, or MODEL@revision")
-        if not ON_THE_HUB.fullmatch(name):
+        if not REPOSITORY_NAME.fullmatch(name):
             raise UsageError(f"{selector}: {name!r} is neither a folder nor a hub repository (OWNER/NAME)")
         return cls(selector, name, revision)
 
@@ -88,10 +91,12 @@ class Checkpoint:
         folder = Path(other.name)
         pickled = model.pickled and not any(folder.glob("*.safetensors"))
         companion = model.companion
-        if companion is not None and (folder / "tokenizer_config.json").exists():
-            companion = None
-        elif companion is not None and (inside := folder / companion.name.rpartition("/")[2]).is_dir():
-            companion = HubRepository(str(inside))
+        if companion is not None:
+            subfolder = folder / companion.name.rpartition("/")[2]
+            if (folder / "tokenizer_config.json").exists():
+                companion = None
+            elif subfolder.is_dir():
+                companion = HubRepository(str(subfolder))
         return replace(other, companion=companion, pickled=pickled)
 
     @property
@@ -108,15 +113,18 @@ class Checkpoint:
 
 def is_downloaded(name: str, revision: str) -> bool:
     """Return whether the weights are in the local Hugging Face cache."""
-    return cached(HubRepository(name, revision), WEIGHTS)
+    return cached(HubRepository(name, revision), WEIGHT_FILES)
 
 
 def cached(repository: HubRepository, files: Sequence[str]) -> bool:
     """Return whether one of the files is in the local Hugging Face cache."""
     from huggingface_hub import try_to_load_from_cache
 
-    at = repository.revision
-    return any(isinstance(try_to_load_from_cache(repository.name, file, revision=at), str) for file in files)
+    for file in files:
+        path = try_to_load_from_cache(repository.name, file, revision=repository.revision)
+        if isinstance(path, str):
+            return True
+    return False
 
 
 def load(kind: Any, checkpoint: Checkpoint, loading: Loading, native: bool = False, **options: Any) -> Any:
@@ -142,7 +150,8 @@ def load(kind: Any, checkpoint: Checkpoint, loading: Loading, native: bool = Fal
             output_loading_info=True,
             **options,
         )
-    if missing := sorted(info["missing_keys"]):
+    missing = sorted(info["missing_keys"])
+    if missing:
         raise ModelUnavailable(
             f"{checkpoint.selector}: {checkpoint} lacks the weights {', '.join(missing[:3])}: "
             "it was not trained for this; choose another model"
@@ -184,9 +193,8 @@ def announce(checkpoint: Checkpoint, loading: Loading) -> None:
 def digest(checkpoint: Checkpoint, config: Any, *settings: object) -> str:
     """Return the sha256 of what a model's scores depend on: its weights and settings."""
     if checkpoint.is_folder:
-        files = sorted(Path(checkpoint.name).glob("*.safetensors")) or sorted(
-            Path(checkpoint.name).glob("*.bin")
-        )
+        folder = Path(checkpoint.name)
+        files = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
         weights = [file_digest(path) for path in files]
     else:
         weights = [checkpoint.name, getattr(config, "_commit_hash", None) or checkpoint.revision]
@@ -245,10 +253,12 @@ def loading_errors(checkpoint: Checkpoint) -> Iterator[None]:
             ) from error
         remedy = "give a folder with config.json, a tokenizer and model.safetensors"
         if not checkpoint.is_folder:
-            also = f" and `hf download {checkpoint.companion.name}`" if checkpoint.companion else ""
+            command = f"`hf download {checkpoint.name} --revision {checkpoint.revision}`"
+            if checkpoint.companion:
+                command += f" and `hf download {checkpoint.companion.name}`"
             remedy = (
-                f"with a network it is downloaded on first use; otherwise run `hf download {checkpoint.name} "
-                f"--revision {checkpoint.revision}`{also}, or give a folder that contains it"
+                f"with a network it is downloaded on first use; otherwise run {command}, or give a folder that "
+                "contains it"
             )
         raise ModelUnavailable(
             f"{checkpoint.selector}: {checkpoint} can't be loaded ({_line(error)}); {remedy}"
@@ -257,7 +267,9 @@ def loading_errors(checkpoint: Checkpoint) -> Iterator[None]:
 
 def _line(error: BaseException) -> str:
     line = first_line(error)
-    return line if len(line) <= MAX_MESSAGE_CHARACTERS else f"{line[:MAX_MESSAGE_CHARACTERS]}…"
+    if len(line) > MAX_MESSAGE_CHARACTERS:
+        return f"{line[:MAX_MESSAGE_CHARACTERS]}…"
+    return line
 
 
 # Listings of selectors and presets, with their models. Nothing is loaded.
@@ -292,12 +304,11 @@ class Readiness:
 
 def selectors() -> list[ListedSelector]:
     """List the registered selectors by kind and name, one entry per model."""
-    return [
-        entry
-        for kind, group in GROUPS.items()
-        for name in system.names(group)
-        for entry in _list_selector(kind, name)
-    ]
+    listed: list[ListedSelector] = []
+    for kind, group in GROUPS.items():
+        for name in system.names(group):
+            listed += _list_selector(kind, name)
+    return listed
 
 
 def presets() -> list[Readiness]:
@@ -307,8 +318,12 @@ def presets() -> list[Readiness]:
 
 def missing(choice: SelectorChoice) -> tuple[str, ...]:
     """Return the repositories of the chosen selectors' models that are not on this machine."""
-    read = [model for kind in GROUPS for model in models(kind, choice.spec(kind))]
-    return tuple(dict.fromkeys(model.repository.name for model in read if not _here(model)))
+    repositories: dict[str, None] = {}
+    for kind in GROUPS:
+        for model in models(kind, choice.spec(kind)):
+            if not _is_here(model):
+                repositories[model.repository.name] = None
+    return tuple(repositories)
 
 
 def _list_selector(kind: SelectorKind, name: str) -> Iterator[ListedSelector]:
@@ -326,13 +341,13 @@ def _list_selector(kind: SelectorKind, name: str) -> Iterator[ListedSelector]:
             model.licence,
             model.size,
             "--trust-remote-code" if model.remote_code else "",
-            _here(model),
+            _is_here(model),
         )
 
 
-def _here(model: Model) -> bool:
+def _is_here(model: Model) -> bool:
     """Return whether the model's weights and its companion's tokenizer are on this machine."""
     if model.embedded:
         return True
     weights = is_downloaded(model.repository.name, model.repository.revision)
-    return weights and (model.companion is None or cached(model.companion, TOKENIZER))
+    return weights and (model.companion is None or cached(model.companion, TOKENIZER_FILES))

@@ -27,10 +27,10 @@ from kcard.io import locked, write_text
 from kcard.types import Source
 
 Embed = Callable[[Sequence[str]], Array]
-EXACT = 100_000  # texts, up to which vectors are kept as they are
-WRITTEN = 4096  # texts that are embedded and written at a time; an interrupted run goes on after them
-SEARCHED = 32_768  # vectors that are compared at a time
-STEP = 127  # of a byte, for the largest number of a vector
+MAX_EXACT_VECTORS = 100_000  # those of more texts are rounded to bytes
+WRITE_BATCH = 4096  # texts that are embedded and written at a time; an interrupted run goes on after them
+SEARCH_BATCH = 32_768  # vectors that are compared at a time
+MAX_BYTE = 127  # stands for the largest number of a vector
 
 
 class DenseCorpus(Evidence):
@@ -44,7 +44,13 @@ class DenseCorpus(Evidence):
     """
 
     def __init__(
-        self, sources: Sequence[Source], embed: Embed, model: str, name: str = "corpus", *, exact: int = EXACT
+        self,
+        sources: Sequence[Source],
+        embed: Embed,
+        model: str,
+        name: str = "corpus",
+        *,
+        exact: int = MAX_EXACT_VECTORS,
     ) -> None:
         if not sources:
             raise CorpusError(f"evidence {name!r} has no text: add at least one sentence")
@@ -76,8 +82,12 @@ class DenseCorpus(Evidence):
         if isinstance(self._vectors, Int8Vectors):
             best = self._vectors.search(queries, k)
         else:  # one by one, so that a score does not depend on the other claims
-            best = _merged([(0, np.stack([self._vectors @ query for query in queries]))], k)
-        return [[replace(self._sources[row], score=score) for row, score in ranked] for ranked in best]
+            scores = np.stack([self._vectors @ query for query in queries])
+            best = _merged([(0, scores)], k)
+        sources = []
+        for ranked in best:
+            sources.append([replace(self._sources[row], score=score) for row, score in ranked])
+        return sources
 
 
 @dataclass(frozen=True)
@@ -93,11 +103,9 @@ class Int8Vectors:
 
         Raises CorpusError if they can't be written.
         """
-        progress, codes_file, scales_file = (
-            folder / "progress.json",
-            folder / "codes.int8",
-            folder / "scales.f32",
-        )
+        progress = folder / "progress.json"
+        codes_file = folder / "codes.int8"
+        scales_file = folder / "scales.f32"
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with locked(folder), codes_file.open("ab") as codes, scales_file.open("ab") as scales:
@@ -108,12 +116,12 @@ class Int8Vectors:
                 # After an interruption, a block that was begun is written again.
                 codes.truncate(rows * width)
                 scales.truncate(4 * rows)
-                for block in batched(islice(texts, rows, None), WRITTEN):
+                for block in batched(islice(texts, rows, None), WRITE_BATCH):
                     vectors = np.asarray(embed(block), np.float32)
                     width = vectors.shape[1]
                     largest = np.maximum(np.abs(vectors).max(axis=1), 1e-12)
-                    codes.write(np.rint(vectors / largest[:, None] * STEP).astype(np.int8).tobytes())
-                    scales.write((largest / STEP).astype(np.float32).tobytes())
+                    codes.write(np.rint(vectors / largest[:, None] * MAX_BYTE).astype(np.int8).tobytes())
+                    scales.write((largest / MAX_BYTE).astype(np.float32).tobytes())
                     codes.flush()
                     scales.flush()
                     rows += len(block)
@@ -131,9 +139,9 @@ class Int8Vectors:
         """Return the rows and scores of the k largest dot products of each query, shape (q, d), best first."""
 
         def blocks() -> Iterator[tuple[int, Array]]:
-            for start in range(0, len(self.codes), SEARCHED):
-                codes = self.codes[start : start + SEARCHED].astype(np.float32)
-                yield start, (queries @ codes.T) * self.scales[start : start + SEARCHED]
+            for start in range(0, len(self.codes), SEARCH_BATCH):
+                codes = self.codes[start : start + SEARCH_BATCH].astype(np.float32)
+                yield start, (queries @ codes.T) * self.scales[start : start + SEARCH_BATCH]
 
         return _merged(blocks(), k)
 
@@ -145,8 +153,12 @@ def _merged(blocks: Iterable[tuple[int, Array]], k: int) -> list[list[tuple[int,
         best = best or [[] for _ in scores]
         for ranked, row in zip(best, scores, strict=True):
             # Of equal scores at the border all are taken, so that the first ones win.
-            border = np.partition(row, -k)[-k] if k < len(row) else -np.inf
-            ranked += [(start + int(i), float(row[i])) for i in np.flatnonzero(row >= border)]
+            candidates = np.arange(len(row))
+            if k < len(row):
+                border = np.partition(row, -k)[-k]
+                candidates = np.flatnonzero(row >= border)
+            for i in candidates.tolist():
+                ranked.append((start + i, float(row[i])))
             ranked.sort(key=lambda pair: (-pair[1], pair[0]))
             del ranked[k:]
     return best

@@ -44,11 +44,12 @@ class Hashes(Evidence):
 
     def find(self, claim: str, k: int) -> list[Source]:
         """Return at most `k` of the claim and its sentences, in that order, that are sources, with their places."""
-        parts = dict.fromkeys([claim.strip(), *split_sentences(claim)])
-        places = [(part, self.places.get(passage_digest(part))) for part in parts]
-        return [replace(place, text=part, score=1.0) for part, place in places if place is not None][
-            : max(k, 0)
-        ]
+        sources = []
+        for part in dict.fromkeys([claim.strip(), *split_sentences(claim)]):
+            place = self.places.get(passage_digest(part))
+            if place is not None:
+                sources.append(replace(place, text=part, score=1.0))
+        return sources[: max(k, 0)]
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,9 @@ class Statements(Evidence):
         sentences = split_sentences(claim)
         if k < 1 or len(sentences) < 2:
             return sources
-        stated = [source for sentence in sentences for source in self.corpus.find(sentence, 1)]
+        stated: list[Source] = []
+        for sentence in sentences:
+            stated += self.corpus.find(sentence, 1)
         if [source.text for source in stated] != sentences:
             return sources
         return [replace(stated[-1], text=claim), *sources][:k]
@@ -78,7 +81,7 @@ class Union(Evidence):
     @property
     def notes(self) -> tuple[str, ...]:
         """Return the parts' notes for the user."""
-        return tuple(note for part in self.parts for note in part.notes)
+        return tuple(chain.from_iterable(part.notes for part in self.parts))
 
     def find(self, claim: str, k: int) -> list[Source]:
         """Return at most `k` distinct sources: the best of each part, then the second of each, and so on."""
@@ -91,7 +94,8 @@ class Union(Evidence):
         alternated = []
         for at in range(len(claims)):
             texts: dict[str, Source] = {}
-            for source in chain.from_iterable(zip_longest(*(lists[at] for lists in by_part))):
+            ranked = [lists[at] for lists in by_part]
+            for source in chain.from_iterable(zip_longest(*ranked)):
                 if source is not None:
                     texts.setdefault(source.text, source)
             alternated.append(list(texts.values())[:k])

@@ -22,7 +22,7 @@ import numpy as np
 from kcard import cache
 from kcard.errors import UsageError
 from kcard.interfaces import Array, Checker, Evidence, Pair, Verdict, valid
-from kcard.selectors.minilm_checker import SUPPORTED, coverage
+from kcard.selectors.minilm_checker import MIN_SUPPORT, coverage
 from kcard.types import Passage, Source
 
 # Validated checker scores: one verdict per pair, each a number in [0, 1].
@@ -76,22 +76,23 @@ def draw(scores: Sequence[float | None], count: int, seed: int, k: int | None = 
         raise UsageError(
             f"can't draw {count} documents from the best {k}: k must be at least the number drawn"
         )
-    with_score = [i for i, score in enumerate(scores) if score is not None]
-    order = sorted(with_score, key=lambda i: (-_value_of(scores[i]), i))
-    if count == 0 or len(order) <= count:
-        unknown = [i for i, score in enumerate(scores) if score is None]
-        return [*order, *unknown][:count]
-    best = order[: 2 * count if k is None else k]
-    weights = np.exp([_value_of(scores[i]) for i in best])
+    known, unknown = [], []
+    for place, score in enumerate(scores):
+        if score is None:
+            unknown.append(place)
+        else:
+            known.append((-score, place))
+    known.sort()
+    if count == 0 or len(known) <= count:
+        return [*(place for _, place in known), *unknown][:count]
+    if k is None:
+        k = 2 * count
+    best = known[:k]
+    weights = np.exp([-negative for negative, _ in best])
     chosen = np.random.default_rng(seed).choice(
         len(best), size=count, replace=False, p=weights / weights.sum()
     )
-    return [best[i] for i in chosen.tolist()]
-
-
-def _value_of(score: float | None) -> float:
-    assert score is not None
-    return score
+    return [best[i][1] for i in chosen.tolist()]
 
 
 class TwoCheckers(Checker):
@@ -121,21 +122,25 @@ class CachedChecker(Checker):
 
     def support(self, pairs: Sequence[Pair]) -> Array:
         """Return the checker's scores; raises as the function `support`."""
-        rows = cache.remembered(
-            [cache.key("support", self.digest, pair.claim, pair.evidence) for pair in pairs],
-            lambda places: [
-                struct.pack("<f", score) for score in support(self.checker, [pairs[i] for i in places])
-            ],
-        )
-        return np.array([struct.unpack("<f", row)[0] for row in rows], dtype=np.float32)
+
+        def compute(places: Sequence[int]) -> list[bytes]:
+            scores = support(self.checker, [pairs[i] for i in places])
+            return [struct.pack("<f", score) for score in scores]
+
+        rows = cache.remembered(self._keys("support", pairs), compute)
+        return np.frombuffer(b"".join(rows), dtype="<f4").astype(np.float32)
 
     def judge(self, pairs: Sequence[Pair]) -> list[Verdict]:
         """Return the checker's verdicts; the whole evidence is the window if it shows none."""
-        rows = cache.remembered(
-            [cache.key("verdict", self.digest, pair.claim, pair.evidence) for pair in pairs],
-            lambda places: [_to_bytes(v) for v in verdicts(self.checker, [pairs[i] for i in places])],
-        )
-        return [_from_bytes(row) for row in rows]
+
+        def compute(places: Sequence[int]) -> list[bytes]:
+            judged = verdicts(self.checker, [pairs[i] for i in places])
+            return [_to_bytes(verdict) for verdict in judged]
+
+        return [_from_bytes(row) for row in cache.remembered(self._keys("verdict", pairs), compute)]
+
+    def _keys(self, kind: str, pairs: Sequence[Pair]) -> list[bytes]:
+        return [cache.key(kind, self.digest, pair.claim, pair.evidence) for pair in pairs]
 
 
 def cached(checker: Checker) -> Checker:
@@ -147,11 +152,11 @@ def cached(checker: Checker) -> Checker:
         return TwoCheckers(cached(checker.facts), cached(checker.summaries))
     if isinstance(checker, CachedChecker):
         return checker
-    digest = checker.sha256
     code = _code_digest(type(checker))
-    if digest is None or code is None:
+    if checker.sha256 is None or code is None:
         return checker
-    return CachedChecker(checker, hashlib.sha256(f"{digest}\n{code}".encode()).hexdigest())
+    digest = hashlib.sha256(f"{checker.sha256}\n{code}".encode()).hexdigest()
+    return CachedChecker(checker, digest)
 
 
 @functools.cache
@@ -164,14 +169,18 @@ def _code_digest(kind: type) -> str | None:
 
 
 def _to_bytes(verdict: Verdict) -> bytes:
-    refutation = math.nan if verdict.refutation is None else verdict.refutation
+    refutation = verdict.refutation
+    if refutation is None:
+        refutation = math.nan
     return struct.pack("<ff", verdict.score, refutation) + verdict.window.encode("utf-8", "surrogatepass")
 
 
 def _from_bytes(row: bytes) -> Verdict:
     score, refutation = struct.unpack_from("<ff", row)
     window = row[8:].decode("utf-8", "surrogatepass")
-    return Verdict(score, window, None if math.isnan(refutation) else refutation)
+    if math.isnan(refutation):
+        return Verdict(score, window)
+    return Verdict(score, window, refutation)
 
 
 def judge(
@@ -197,41 +206,39 @@ def judge(
     checker in one call. Raises UsageError if the checker returns invalid scores.
     """
     # Search the sources of each passage.
-    faithful = [
-        _stated(p, sources) for p, sources in zip(passages, _own_sources(passages, own, k), strict=True)
-    ]
-    factual = [
-        _stated(p, sources) for p, sources in zip(passages, _others(passages, independent, k), strict=True)
-    ]
+    faithful = _own_sources(passages, own, k)
+    factual = _independent_sources(passages, independent, k)
     # Score all pairs of passage and source, and of summary and passage.
-    pairs = [
-        [Pair(p.text, s.in_context) for s in (*sources, *others) if s.text != p.text]
-        for p, sources, others in zip(passages, faithful, factual, strict=True)
-    ]
-    sums = [
-        [Pair(p.pruned, p.text)]
-        if with_summary and (sources or others) and p.pruned not in (None, p.text)
-        else []
-        for p, sources, others in zip(passages, faithful, factual, strict=True)
-    ]
+    pairs, summaries = [], []
+    for passage, sources, others in zip(passages, faithful, factual, strict=True):
+        for source in (*sources, *others):
+            if source.text != passage.text:
+                pairs.append(Pair(passage.text, source.in_context))
+        if with_summary and (sources or others) and passage.pruned not in (None, passage.text):
+            summaries.append(Pair(passage.pruned, passage.text))
     if isinstance(checker, TwoCheckers):
-        scored, summed = _scored(checker.facts, pairs), _scored(checker.summaries, sums)
+        fact_support = _support_of(checker.facts, pairs)
+        summary_support = _support_of(checker.summaries, summaries)
     else:
-        scored = summed = _scored(checker, [*pairs, *sums])
+        fact_support = summary_support = _support_of(checker, [*pairs, *summaries])
     # Take the best source of each passage, and average with the score of its summary.
     judged = []
-    for passage, sources, others, summary in zip(passages, faithful, factual, sums, strict=True):
-        summary_support = summed[summary[0]] if summary else 1.0
-        faithfulness, near = _best(passage, sources, scored)
-        factuality, other = _best(passage, others, scored)
-        if factuality is not None and factuality < SUPPORTED and floor:
+    for passage, sources, others in zip(passages, faithful, factual, strict=True):
+        faithfulness, near = _best(passage, sources, fact_support)
+        factuality, other = _best(passage, others, fact_support)
+        if factuality is not None and factuality < MIN_SUPPORT and floor:
             texts = [source.in_context for source in others]
             if coverage(passage.text, texts) < floor:
                 factuality, other = None, None
         if with_summary:
-            faithfulness, factuality = (
-                None if s is None else (s + summary_support) / 2 for s in (faithfulness, factuality)
-            )
+            # A passage that is its own summary supports it.
+            s_sum = 1.0
+            if passage.pruned not in (None, passage.text):
+                s_sum = summary_support.get(Pair(passage.pruned, passage.text), 1.0)
+            if faithfulness is not None:
+                faithfulness = (faithfulness + s_sum) / 2
+            if factuality is not None:
+                factuality = (factuality + s_sum) / 2
         judged.append(
             replace(passage, faithfulness=faithfulness, factuality=factuality, evidence=other or near)
         )
@@ -239,25 +246,30 @@ def judge(
 
 
 def _best(
-    passage: Passage, sources: Sequence[Source], scored: Mapping[Pair, float]
+    passage: Passage, sources: Sequence[Source], support_of: Mapping[Pair, float]
 ) -> tuple[float | None, Source | None]:
     """Return the highest support by one of the sources, and that source."""
-    if not sources:
-        return None, None
-    scores = [1.0 if s.text == passage.text else scored[Pair(passage.text, s.in_context)] for s in sources]
-    best = max(range(len(scores)), key=lambda i: scores[i])
-    return scores[best], sources[best]
+    highest, best = None, None
+    for source in sources:
+        score = 1.0
+        if source.text != passage.text:
+            score = support_of[Pair(passage.text, source.in_context)]
+        if highest is None or score > highest:
+            highest, best = score, source
+    return highest, best
 
 
-def _scored(checker: Checker, groups: Sequence[Sequence[Pair]]) -> dict[Pair, float]:
-    pairs = list(dict.fromkeys(pair for group in groups for pair in group))
-    return dict(zip(pairs, support(checker, pairs).tolist(), strict=True))
+def _support_of(checker: Checker, pairs: Sequence[Pair]) -> dict[Pair, float]:
+    distinct = list(dict.fromkeys(pairs))
+    return dict(zip(distinct, support(checker, distinct).tolist(), strict=True))
 
 
-def _stated(passage: Passage, sources: list[Source]) -> list[Source]:
-    """Return the source that is the document itself, alone, if there is one; else all sources."""
-    own = [source for source in sources if source.text == passage.text]
-    return own[:1] or sources
+def _unless_stated(text: str, sources: list[Source]) -> list[Source]:
+    """Return the source that is the text itself, alone, if there is one; else all sources."""
+    for source in sources:
+        if source.text == text:
+            return [source]
+    return sources
 
 
 def _own_sources(passages: Sequence[Passage], own: Mapping[str, Evidence], k: int) -> list[list[Source]]:
@@ -270,15 +282,21 @@ def _own_sources(passages: Sequence[Passage], own: Mapping[str, Evidence], k: in
             continue
         key = (passage.card, passage.text)
         if key not in by_text:
-            evidence = own.get(passage.card)
-            by_text[key] = evidence.find(passage.text, k) if evidence else []
+            nearest: list[Source] = []
+            if passage.card in own:
+                nearest = own[passage.card].find(passage.text, k)
+            by_text[key] = _unless_stated(passage.text, nearest)
         sources.append(by_text[key])
     return sources
 
 
-def _others(passages: Sequence[Passage], evidence: Evidence | None, k: int) -> list[list[Source]]:
+def _independent_sources(
+    passages: Sequence[Passage], evidence: Evidence | None, k: int
+) -> list[list[Source]]:
     if evidence is None:
         return [[] for _ in passages]
-    texts = list(dict.fromkeys(p.text for p in passages))
-    by_text = dict(zip(texts, evidence.find_all(texts, k), strict=True))
-    return [by_text[p.text] for p in passages]
+    by_text: dict[str, list[Source]] = {passage.text: [] for passage in passages}
+    texts = list(by_text)
+    for text, sources in zip(texts, evidence.find_all(texts, k), strict=True):
+        by_text[text] = _unless_stated(text, sources)
+    return [by_text[passage.text] for passage in passages]

@@ -40,9 +40,9 @@ from kcard.types import Source
 # It consists of KEY.jsonl, one passage per line, and KEY.npz, which is written last. Neither ever changes.
 
 # The errors of reading a missing, truncated or changed segment.
-BROKEN = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile)
+READING_ERRORS = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile)
 MAX_PASSAGE_CHARACTERS = 1500  # characters of a passage; a checker reads some 2,000
-ENDS = ("。", "！", "？", "।", "॥", "؟", "۔", ". ", "! ", "? ", "… ")
+SENTENCE_ENDS = ("。", "！", "？", "।", "॥", "؟", "۔", ". ", "! ", "? ", "… ")
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Segment:
 
     @property
     def rows(self) -> int:
-        """Return the number of passages. Raises one of BROKEN if the segment is damaged."""
+        """Return the number of passages. Raises one of READING_ERRORS if the segment is damaged."""
         with self.paths[1].open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             rows = len(arrays["starts"])
         if rows and self.paths[0].stat().st_size <= int(self._starts[-1]):
@@ -92,18 +92,18 @@ class Segment:
 
     @property
     def postings(self) -> Postings:
-        """Return the word counts of the passages. Raises one of BROKEN."""
+        """Return the word counts of the passages. Raises one of READING_ERRORS."""
         with self.paths[1].open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             return Postings.of_arrays(arrays)
 
     def source(self, row: int) -> Source:
-        """Return a passage. Raises one of BROKEN."""
+        """Return a passage. Raises one of READING_ERRORS."""
         with self.paths[0].open("rb") as stream:
             stream.seek(int(self._starts[row]))
             return self._source(stream.readline())
 
     def sources(self) -> Iterator[Source]:
-        """Yield all passages, in order. Raises one of BROKEN."""
+        """Yield all passages, in order. Raises one of READING_ERRORS."""
         with self.paths[0].open("rb") as stream:
             yield from map(self._source, stream)
 
@@ -125,11 +125,15 @@ def _write_passages(blocks: Iterable[Source], name: str, stream: Any, starts: "a
     for block in blocks:
         for text in parts(block.text):
             row: dict[str, Any] = {"text": text, "line": block.line}
-            row |= {} if block.file == name else {"file": block.file}
-            row |= {"section": block.section} if block.section else {}
+            indexed = text
+            if block.file != name:
+                row["file"] = block.file
+            if block.section:
+                row["section"] = block.section
+                indexed = f"{block.section}: {text}"
             starts.append(stream.tell())
             stream.write(json.dumps(row, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
-            yield f"{block.section}: {text}" if block.section else text
+            yield indexed
 
 
 def parts(text: str) -> Iterator[str]:
@@ -137,8 +141,9 @@ def parts(text: str) -> Iterator[str]:
     rest = " ".join(text.split())
     while len(rest) > MAX_PASSAGE_CHARACTERS:
         half = MAX_PASSAGE_CHARACTERS // 2
-        at = max(rest.rfind(mark, half, MAX_PASSAGE_CHARACTERS) + len(mark) for mark in ENDS)
-        at = at if at > half else rest.rfind(" ", half, MAX_PASSAGE_CHARACTERS) + 1 or MAX_PASSAGE_CHARACTERS
+        at = max(rest.rfind(mark, half, MAX_PASSAGE_CHARACTERS) + len(mark) for mark in SENTENCE_ENDS)
+        if at <= half:
+            at = rest.rfind(" ", half, MAX_PASSAGE_CHARACTERS) + 1 or MAX_PASSAGE_CHARACTERS
         yield rest[:at].strip()
         rest = rest[at:].strip()
     if rest:
@@ -149,8 +154,8 @@ MANIFEST = "corpus.json"
 SEGMENTS = "segments"
 FORMAT = 1
 # A file that changed so shortly before it was examined may change again within a tick of its clock.
-TICK = 2_000_000_000  # ns
-RETENTION = 86_400  # seconds that unused files are kept, for processes that have them open
+CLOCK_TICK = 2_000_000_000  # ns
+RETENTION_SECONDS = 86_400  # that unused files are kept, for processes that have them open
 
 
 class CorpusReader(Protocol):
@@ -204,8 +209,13 @@ class IndexManifest:
     @property
     def used(self) -> set[str]:
         """The files and folders of the index that this manifest needs."""
-        segments = {path.name for e in self.files for path in Segment(Path(), e.segment, e.name).paths}
-        return {self.index, *segments} if self.files else set()
+        if not self.files:
+            return set()
+        names = {self.index}
+        for entry in self.files:
+            segment = Segment(Path(), entry.segment, entry.name)
+            names.update(path.name for path in segment.paths)
+        return names
 
 
 @dataclass(frozen=True)
@@ -244,7 +254,20 @@ def forget(folder: Path) -> None:
 
 def stamp(paths: Iterable[Path]) -> str:
     """Return size and modification time of files, which tell whether to hash them; "" for a missing one."""
-    return " ".join(f"{stat.st_size}-{stat.st_mtime_ns}" if stat else "" for stat in map(_stat, paths))
+    stamps = []
+    for path in paths:
+        try:
+            stat = path.stat()
+        except OSError:
+            stamps.append("")
+        else:
+            stamps.append(f"{stat.st_size}-{stat.st_mtime_ns}")
+    return " ".join(stamps)
+
+
+def _newest(stamp: str) -> int:
+    """Return the latest modification time of the files of a stamp, in ns since 1970; 0 if all are missing."""
+    return max(int(part.rpartition("-")[2] or 0) for part in stamp.split(" "))
 
 
 def _refresh_index(
@@ -254,7 +277,8 @@ def _refresh_index(
     folder: Path,
     what: str,
 ) -> OpenIndex:
-    before, now = _read_manifest(folder), time.time_ns()
+    before = _read_manifest(folder)
+    now = time.time_ns()
     earlier = {e.name: e for e in before.files}
     entries, paths = [], []
     for file, name in listed:
@@ -272,23 +296,29 @@ def _refresh_index(
         paths.append(together)
     after = IndexManifest(tuple(entries), now)
     if not sum(e.rows for e in entries):
-        why = f" ({skipped[0][0]}: {skipped[0][1]})" if skipped else ""
+        why = ""
+        if skipped:
+            name, reason = skipped[0]
+            why = f" ({name}: {reason})"
         raise CorpusError(f"evidence {what} contains no text{why}: add at least one sentence")
     index = _load_or_merge_index(after, folder, what)
     # Rewrite the manifest also where a file changed so shortly before it was looked at that its stamp can't be trusted.
-    changed = (int(part.rpartition("-")[2] or 0) for e in before.files for part in e.stamp.split(" "))
-    if after.files != before.files or max(changed, default=0) >= before.looked_at - TICK:
+    newest = max((_newest(e.stamp) for e in before.files), default=0)
+    if after.files != before.files or newest >= before.looked_at - CLOCK_TICK:
         with replacing(folder / MANIFEST) as stream:
             stream.write(json.dumps(asdict(after), ensure_ascii=False).encode())
         # Remove what has been unused for a day; mark what is unused from now on with the time.
         dropped, used = before.used - after.used, {*after.used, MANIFEST, SEGMENTS}
-        oldest = time.time() - RETENTION
+        oldest = time.time() - RETENTION_SECONDS
         for path in [*folder.iterdir(), *(folder / SEGMENTS).iterdir()]:
             with suppress(OSError):  # another process may be as tidy
                 if path.name in dropped:
                     os.utime(path)
                 elif path.name not in used and path.stat().st_mtime < oldest:
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                    if path.is_dir():
+                        shutil.rmtree(path)
+                    else:
+                        path.unlink()
     return OpenIndex(after, index, paths, skipped)
 
 
@@ -303,19 +333,21 @@ def _indexed_file(
     """Return the file's earlier entry if it is unchanged, else one with a segment of its present content."""
     seen = stamp(paths)
     whole = earlier is not None and Segment(folder, earlier.segment, name).size == earlier.size
-    newest = max((stat.st_mtime_ns for stat in map(_stat, paths) if stat), default=0)
-    if earlier and whole and earlier.stamp == seen and newest < looked_at - TICK:
+    if earlier and whole and earlier.stamp == seen and _newest(seen) < looked_at - CLOCK_TICK:
         return earlier
     try:
-        sha256 = _sha256(file_digest(path) for path in paths) if paths[1:] else file_digest(paths[0])
+        digests = [file_digest(path) for path in paths]
     except OSError as error:
         raise CorpusError(f"{paths[0]}: can't be read ({error.strerror}): check its permissions") from error
+    sha256 = digests[0]
+    if len(digests) > 1:
+        sha256 = _sha256(digests)
     key = _sha256([files.version, paths[0].suffix.lower(), sha256])
     segment = Segment(folder, key, name)
     if not (earlier and whole and earlier.segment == key):
         try:
             rows = segment.rows
-        except BROKEN:
+        except READING_ERRORS:
             rows = Segment.write(folder, key, name, files.read(paths[0], name)).rows
     else:
         rows = earlier.rows
@@ -335,7 +367,7 @@ def _load_or_merge_index(manifest: IndexManifest, folder: Path, what: str) -> In
         return Index.load(place)
     except OSError:
         raise
-    except (*BROKEN, CardError) as error:
+    except (*READING_ERRORS, CardError) as error:
         if str(error) == "no text has a word":
             raise CorpusError(f"evidence {what} contains no words: add at least one sentence") from error
         forget(folder)
@@ -362,21 +394,16 @@ def _read_manifest(folder: Path) -> IndexManifest:
         manifest = build(IndexManifest, parse((folder / MANIFEST).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return IndexManifest()
-    return manifest if manifest.format == FORMAT else IndexManifest()
-
-
-def _stat(path: Path) -> os.stat_result | None:
-    try:
-        return path.stat()
-    except OSError:
-        return None
+    if manifest.format != FORMAT:
+        return IndexManifest()
+    return manifest
 
 
 def _sha256(lines: Iterable[str]) -> str:
     return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
 
 
-LISTED = 5
+MAX_LISTED_FILES = 5
 
 
 class LocalCorpus(Evidence):
@@ -402,14 +429,15 @@ class LocalCorpus(Evidence):
     def notes(self) -> tuple[str, ...]:
         """Return notes for the user on files that were left out, and on those that changed since it was opened."""
         skipped = self._opened.skipped
-        notes = [f"evidence {self.name}: {name} is left out: {why}" for name, why in skipped[:LISTED]]
-        if len(skipped) > LISTED:
-            notes.append(f"evidence {self.name}: {len(skipped) - LISTED} more files are left out")
-        changed = [self._segments[at].name for at in sorted(self._changed)]
-        return (
-            *notes,
-            *(f"evidence {self.name}: {file} changed; its earlier version was used" for file in changed),
-        )
+        notes = []
+        for file, why in skipped[:MAX_LISTED_FILES]:
+            notes.append(f"evidence {self.name}: {file} is left out: {why}")
+        if len(skipped) > MAX_LISTED_FILES:
+            notes.append(f"evidence {self.name}: {len(skipped) - MAX_LISTED_FILES} more files are left out")
+        for at in sorted(self._changed):
+            file = self._segments[at].name
+            notes.append(f"evidence {self.name}: {file} changed; its earlier version was used")
+        return tuple(notes)
 
     def __len__(self) -> int:
         return self._ends[-1]
@@ -423,20 +451,24 @@ class LocalCorpus(Evidence):
     def find(self, claim: str, k: int) -> list[Source]:
         """Return at most `k` texts that share a word with the claim, best first, with their BM25 scores."""
         with self._whole():
-            rows = self._opened.index.search(claim, k)
-            return [replace(self._source(row), score=score) for row, score in rows]
+            sources = []
+            for row, score in self._opened.index.search(claim, k):
+                sources.append(replace(self._source(row), score=score))
+            return sources
 
     def _source(self, row: int) -> Source:
         at = bisect.bisect_right(self._ends, row)
         if stamp(self._opened.paths[at]) != self._opened.manifest.files[at].stamp:
             self._changed.add(at)
-        return self._segments[at].source(row - (self._ends[at - 1] if at else 0))
+        segment = self._segments[at]
+        start = self._ends[at] - self._opened.manifest.files[at].rows
+        return segment.source(row - start)
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
         try:
             yield
-        except BROKEN as error:
+        except READING_ERRORS as error:
             forget(self._folder)
             raise CorpusError(
                 f"evidence {self.name}: its index in {self._folder} was damaged or removed: try again to rebuild it"

@@ -12,10 +12,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
 
+from kcard.batching import batched
 from kcard.embedded import minilm
 from kcard.embedded.networks import WEIGHTS_FOLDER, Network, read_weights, token_row
 from kcard.embedded.question_forms import NUMERALS
@@ -34,10 +36,11 @@ COMPARISON = re.compile(
 MAX_WINDOW_WORDS = 80
 MAX_EVIDENCE_CHARACTERS = 8000
 # Share of a claim's words that one window of a text must contain to be about the claim (docs/selectors.md).
-COVERED = 0.4
-READ = 4  # windows per text
+MIN_COVERAGE = 0.4
+MAX_WINDOWS = 4  # per text
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
-SPELLED = {word: str(i) for words in (NUMERALS, ORDINALS) for i, word in enumerate(words, start=1)}
+SPELLED = {word: str(number) for number, word in enumerate(NUMERALS, start=1)}
+SPELLED |= {word: str(number) for number, word in enumerate(ORDINALS, start=1)}
 
 
 def near(evidence: str, claim: str) -> list[str]:
@@ -47,27 +50,34 @@ def near(evidence: str, claim: str) -> list[str]:
     """
     segments = pieces(evidence)
     if sum(map(len, segments)) > MAX_EVIDENCE_CHARACTERS:
-        claim_words, room = _words(claim), MAX_EVIDENCE_CHARACTERS
-        chosen = []
-        for i in sorted(range(len(segments)), key=lambda i: (-len(claim_words & _words(segments[i])), i)):
-            if len(segments[i]) <= room:
-                chosen.append(i)
-                room -= len(segments[i])
-        segments = [segments[i] for i in sorted(chosen)]
-    return [sentence for piece in segments for sentence in split_sentences(piece)]
+        claim_words = _words(claim)
+        shared = [len(claim_words & _words(segment)) for segment in segments]
+        chosen, room = [], MAX_EVIDENCE_CHARACTERS
+        for place in np.argsort(-np.array(shared), kind="stable").tolist():
+            if len(segments[place]) <= room:
+                chosen.append(place)
+                room -= len(segments[place])
+        segments = [segments[place] for place in sorted(chosen)]
+    sentences = []
+    for segment in segments:
+        sentences += split_sentences(segment)
+    return sentences
 
 
 def windows(sentences: Sequence[str], claim: str, most: int) -> list[str]:
     """Return at most `most` windows, ranked by words shared with the claim, then shortest first."""
     # Text without full stops can be endless; the network reads about 120 words.
-    runs = [sentence.split() for sentence in sentences]
-    sentences = [
-        " ".join(run[i : i + MAX_WINDOW_WORDS]) for run in runs for i in range(0, len(run), MAX_WINDOW_WORDS)
-    ]
-    pairs = [" ".join(sentences[i : i + 2]) for i in range(len(sentences) - 1)]
+    singles = []
+    for sentence in sentences:
+        for run in batched(sentence.split(), MAX_WINDOW_WORDS):
+            singles.append(" ".join(run))
+    pairs = [f"{first} {second}" for first, second in pairwise(singles)]
     claim_words = _words(claim)
-    choices = list(dict.fromkeys([*sentences, *pairs]))
-    return sorted(choices, key=lambda w: (-len(claim_words & _words(w)), len(w)))[:most]
+
+    def rank(window: str) -> tuple[int, int]:
+        return -len(claim_words & _words(window)), len(window)
+
+    return sorted(dict.fromkeys([*singles, *pairs]), key=rank)[:most]
 
 
 def grounded(claim: str, window: str) -> bool:
@@ -78,7 +88,10 @@ def grounded(claim: str, window: str) -> bool:
     """
     if not _words(claim) & _words(window):
         return False
-    there = _numbers(window) | {SPELLED[word] for word in _words(window) & SPELLED.keys()}
+    there = _numbers(window)
+    for word in _words(window):
+        if word in SPELLED:
+            there.add(SPELLED[word])
     return bool(COMPARISON.search(claim)) or _numbers(claim) <= there
 
 
@@ -86,7 +99,9 @@ def covered(claim: str, window: str) -> float:
     """Return the share of the claim's content words whose stems the window has, in [0, 1]; 1 if it has none."""
     stems = analyzer("english")
     telling = set(stems(" ".join(_words(claim) - small_words("en"))))
-    return len(telling & set(stems(window))) / len(telling) if telling else 1.0
+    if not telling:
+        return 1.0
+    return len(telling & set(stems(window))) / len(telling)
 
 
 def coverage(claim: str, evidence: Iterable[str]) -> float:
@@ -96,11 +111,14 @@ def coverage(claim: str, evidence: Iterable[str]) -> float:
     """
     sentences = whole(claim) or [claim]
     texts = [near(text, claim) for text in dict.fromkeys(evidence)]
-    best = [
-        max((covered(part, w) for found in texts for w in windows(found, part, READ)), default=0.0)
-        for part in sentences
-    ]
-    return sum(best) / len(best)
+    total = 0.0
+    for sentence in sentences:
+        largest = 0.0
+        for text in texts:
+            for window in windows(text, sentence, MAX_WINDOWS):
+                largest = max(largest, covered(sentence, window))
+        total += largest
+    return total / len(sentences)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -115,15 +133,15 @@ def _numbers(text: str) -> set[str]:
 
 WEIGHTS = WEIGHTS_FOLDER / "checker"
 MAX_TOKENS = 192
-CLAIM_TOKENS = 96
+MAX_CLAIM_TOKENS = 96
 MAX_CLAIM_SENTENCES = 64  # per claim: 50 kB of text would keep a core busy for half a minute
-UNGROUNDED = 0.4
-# A window contradicts the best one if its refutation exceeds the best support by MARGIN, or reaches SURE and it shares
-# more words with the claim (contradicted; docs/selectors.md).
-MARGIN, SURE = 0.2, 0.9
+UNGROUNDED_FACTOR = 0.4
+# A window contradicts the best one if its refutation exceeds the best support by REFUTATION_MARGIN, or reaches
+# SURE_REFUTATION and it shares more words with the claim (contradicted; docs/selectors.md).
+REFUTATION_MARGIN, SURE_REFUTATION = 0.2, 0.9
 # Minimum score of a supported claim, and minimum refutation probability of a refuted one; the evidence does not cover
 # any other claim (docs/selectors.md).
-SUPPORTED, REFUTED = 0.5, 0.5
+MIN_SUPPORT, MIN_REFUTATION = 0.5, 0.5
 
 
 class MiniLMChecker(Checker):
@@ -151,38 +169,43 @@ class MiniLMChecker(Checker):
             # At most MAX_CLAIM_SENTENCES per claim, evenly spaced, to bound the time.
             sentences = whole(pair.claim)
             if len(sentences) > MAX_CLAIM_SENTENCES:
-                places = (i * len(sentences) // MAX_CLAIM_SENTENCES for i in range(MAX_CLAIM_SENTENCES))
-                sentences = [sentences[place] for place in places]
-            claims.append(sentences)
-        single = [Pair(s, pair.evidence) for pair, group in zip(pairs, claims, strict=True) for s in group]
-        verdicts = iter(self._judge_sentences(single))
+                places = np.arange(MAX_CLAIM_SENTENCES) * len(sentences) // MAX_CLAIM_SENTENCES
+                sentences = [sentences[place] for place in places.tolist()]
+            claims.append([Pair(sentence, pair.evidence) for sentence in sentences])
+        verdict_of = self._judge_sentences(list(chain.from_iterable(claims)))
         judged = []
-        for group in claims:
-            # Average the claim's sentences; keep the window of the least supported one.
-            parts = [next(verdicts) for _ in group]
-            if not parts:
+        for sentence_pairs in claims:
+            if not sentence_pairs:
                 judged.append(Verdict(0.0, "", 0.0))
                 continue
-            least = min(parts, key=lambda verdict: verdict.score)
-            score = float(np.mean([verdict.score for verdict in parts]))
+            # Average the claim's sentences; keep the window of the least supported one.
+            verdicts = [verdict_of[pair] for pair in sentence_pairs]
+            least = min(verdicts, key=lambda verdict: verdict.score)
+            score = float(np.mean([verdict.score for verdict in verdicts]))
             judged.append(Verdict(score, least.window, least.refutation))
         return judged
 
-    def _judge_sentences(self, pairs: Sequence[Pair]) -> list[Verdict]:
+    def _judge_sentences(self, pairs: Sequence[Pair]) -> dict[Pair, Verdict]:
         """Judge single-sentence claims by their best window, or by the sentence that states them verbatim."""
-        verdict_of, read = dict[Pair, Verdict](), dict[Pair, list[Pair]]()
+        verdict_of: dict[Pair, Verdict] = {}
+        windows_of: dict[Pair, list[Pair]] = {}
         for pair in dict.fromkeys(pairs):
             sentences = near(pair.evidence, pair.claim)
-            stated = next((s for s in sentences if _normalize(s) == _normalize(pair.claim)), None)
+            stated = _find_stated(pair.claim, sentences)
             if stated is not None:
                 verdict_of[pair] = Verdict(1.0, stated, 0.0)
             else:
-                read[pair] = [Pair(pair.claim, w) for w in windows(sentences, pair.claim, self.windows)]
-        todo = list(dict.fromkeys(window for chosen in read.values() for window in chosen))
-        labels = dict(zip(todo, self.read(todo).tolist(), strict=True))
-        for pair, chosen in read.items():
-            verdict_of[pair] = _decide([_Reading.of(window, *labels[window][:2]) for window in chosen])
-        return [verdict_of[pair] for pair in pairs]
+                chosen = windows(sentences, pair.claim, self.windows)
+                windows_of[pair] = [Pair(pair.claim, window) for window in chosen]
+        to_read = list(dict.fromkeys(chain.from_iterable(windows_of.values())))
+        labels = dict(zip(to_read, self.read(to_read).tolist(), strict=True))
+        for pair, chosen_pairs in windows_of.items():
+            readings = []
+            for window_pair in chosen_pairs:
+                supports, refutes, _ = labels[window_pair]
+                readings.append(_Reading.of(window_pair, supports, refutes))
+            verdict_of[pair] = _decide(readings)
+        return verdict_of
 
     def read(self, pairs: Sequence[Pair]) -> Array:
         """Return the network's probabilities of support, refutation and neither, shape (n, 3).
@@ -209,13 +232,16 @@ def encode_pairs(
 
     `encode`: returns token ids of texts, without special tokens.
     """
-    texts = list(dict.fromkeys(text for pair in pairs for text in (pair.claim, pair.evidence)))
+    texts: dict[str, None] = {}
+    for pair in pairs:
+        texts[pair.claim] = None
+        texts[pair.evidence] = None
     if not texts:
         return []
-    ids = dict(zip(texts, encode(texts), strict=True))
+    ids = dict(zip(texts, encode(list(texts)), strict=True))
     rows = []
     for pair in pairs:
-        claim = ids[pair.claim][:CLAIM_TOKENS]
+        claim = ids[pair.claim][:MAX_CLAIM_TOKENS]
         evidence = ids[pair.evidence][: max_tokens - len(claim) - 3]
         row = (minilm.CLS, *evidence, minilm.SEP, *claim, minilm.SEP)
         rows.append(EncodedPair(row, len(evidence) + 2))
@@ -224,7 +250,7 @@ def encode_pairs(
 
 @dataclass(frozen=True)
 class _Reading:
-    """A window's scores for a claim. `share`: of the claim's words in the window; it can refute from COVERED on."""
+    """A window's scores for a claim. `share`: of the claim's words in it; from MIN_COVERAGE on, it can refute."""
 
     window: str
     support: float
@@ -234,8 +260,11 @@ class _Reading:
     @classmethod
     def of(cls, pair: Pair, supports: float, refutes: float) -> "_Reading":
         share = covered(pair.claim, pair.evidence)
-        support = supports * (1.0 if grounded(pair.claim, pair.evidence) else UNGROUNDED)
-        return cls(pair.evidence, support, refutes if share >= COVERED else 0.0, share)
+        if not grounded(pair.claim, pair.evidence):
+            supports *= UNGROUNDED_FACTOR
+        if share < MIN_COVERAGE:
+            refutes = 0.0
+        return cls(pair.evidence, supports, refutes, share)
 
 
 def contradicted(support: float, share: float, refutation: float, refuting_share: float) -> bool:
@@ -243,9 +272,9 @@ def contradicted(support: float, share: float, refutation: float, refuting_share
 
     It does if it has as many of the claim's words (shares in [0, 1]) and is surer, or has more of them and is sure.
     """
-    if refuting_share > share and refutation >= SURE:
+    if refuting_share > share and refutation >= SURE_REFUTATION:
         return True
-    return refuting_share >= share and refutation > support + MARGIN
+    return refuting_share >= share and refutation > support + REFUTATION_MARGIN
 
 
 def _decide(readings: Sequence[_Reading]) -> Verdict:
@@ -257,12 +286,25 @@ def _decide(readings: Sequence[_Reading]) -> Verdict:
         return Verdict(0.0, "", 0.0)
     best = max(readings, key=lambda reading: reading.support)
     worst = max(readings, key=lambda reading: reading.refutation)
-    others = [reading for reading in readings if reading is not best]
-    denied = any(contradicted(best.support, best.share, other.refutation, other.share) for other in others)
-    score = best.support * (UNGROUNDED if denied else 1.0)
-    decides = score < SUPPORTED and worst.refutation >= REFUTED
-    window = worst.window if decides else best.window if best.support else ""
+    score = best.support
+    for other in readings:
+        if other is not best and contradicted(best.support, best.share, other.refutation, other.share):
+            score = best.support * UNGROUNDED_FACTOR
+    window = ""
+    if score < MIN_SUPPORT and worst.refutation >= MIN_REFUTATION:
+        window = worst.window
+    elif best.support:
+        window = best.window
     return Verdict(score, window, worst.refutation)
+
+
+def _find_stated(claim: str, sentences: Sequence[str]) -> str | None:
+    """Return the sentence that has the claim's words, whatever its case and signs."""
+    normalized = _normalize(claim)
+    for sentence in sentences:
+        if _normalize(sentence) == normalized:
+            return sentence
+    return None
 
 
 def _normalize(text: str) -> str:

@@ -25,10 +25,10 @@ from kcard.text import sentence_spans, split_sentences, whole
 if TYPE_CHECKING:
     from kcard.embedded.reader import Sentence
 
-# No pruning, to ablate the pruning selector (Knowledge Card, figure 3).
-
 
 class Unpruned(Pruner):
+    """No pruning, to ablate the pruning selector (Knowledge Card, figure 3)."""
+
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
         """Return the texts unchanged."""
         del question
@@ -48,27 +48,35 @@ class Extractive(Pruner):
 
     def prune(self, question: str, texts: Sequence[str]) -> list[str]:
         """Condense each text, preserving the order of sentences."""
-        sentences = [whole(text) for text in texts]
-        scored = [s for group in sentences if len(group) > 1 for s in group]
-        cosine = dict(zip(scored, Cosine().scores(question, scored).tolist(), strict=True))
-        return [self._condensed(text, group, cosine) for text, group in zip(texts, sentences, strict=True)]
+        scored: dict[str, float] = {}
+        for text in texts:
+            sentences = whole(text)
+            if len(sentences) > 1:
+                scored.update(dict.fromkeys(sentences, 0.0))
+        scored.update(zip(scored, Cosine().scores(question, list(scored)).tolist(), strict=True))
+        return [self._condensed(text, scored) for text in texts]
 
-    def _condensed(self, text: str, sentences: list[str], cosine: dict[str, float]) -> str:
-        if len(sentences) < 2:
-            return sentences[0] if sentences and len(sentences[0]) < len(text.strip()) else text
-        distinct = list(dict.fromkeys(sentences))
-        scores = np.array([cosine[s] for s in distinct])
-        floor = self.ratio * scores.max() if scores.max() > 0 else scores.max()
-        order = [i for i in np.argsort(-scores, kind="stable") if scores[i] >= floor][: self.most]
-        return " ".join(distinct[i] for i in sorted(order))
-
-
-# Pruning by the embedded reader: keeps the sentences that an answer rests on (Knowledge Card, section 2.2).
+    def _condensed(self, text: str, cosine: dict[str, float]) -> str:
+        sentences = list(dict.fromkeys(whole(text)))
+        if not sentences:
+            return text
+        if len(sentences) == 1:
+            # The text stays as it is, unless a second sentence was cut off or repeats the first.
+            is_shorter = len(sentences[0]) < len(text.strip())
+            return sentences[0] if is_shorter else text
+        scores = np.array([cosine[sentence] for sentence in sentences])
+        floor = scores.max()
+        if floor > 0:
+            floor *= self.ratio
+        best = np.argsort(-scores, kind="stable")[: self.most]
+        chosen = sorted(best[scores[best] >= floor])
+        return " ".join(sentences[i] for i in chosen)
 
 
 @dataclass(frozen=True)
 class ReaderPruner(Pruner):
-    """An extractive pruner that keeps sentences at most `near` log-odds below the best one.
+    """Keep the sentences that an answer rests on by the embedded reader (Knowledge Card, section 2.2): those at most
+    `near` log-odds below the best one.
 
     A text of up to `short` sentences is returned unchanged.
     """
@@ -81,30 +89,34 @@ class ReaderPruner(Pruner):
         from kcard.embedded.reader import read
 
         long = [text for text in texts if len(sentence_spans(text)) > self.short]
-        readings = dict(zip(long, read(question, long), strict=True))
-        return [
-            self._condensed(text, readings[text].sentences) if text in readings else text for text in texts
-        ]
+        condensed = {}
+        for text, reading in zip(long, read(question, long), strict=True):
+            condensed[text] = self._condensed(text, reading.sentences)
+        return [condensed.get(text, text) for text in texts]
 
     def _condensed(self, text: str, sentences: "Sequence[Sentence]") -> str:
         if not sentences:
             return text
-        least = max(sentence.evidence for sentence in sentences) - self.near
-        return "\n".join(" ".join(text[s.start : s.end].split()) for s in sentences if s.evidence >= least)
+        floor = max(sentence.evidence for sentence in sentences) - self.near
+        chosen = []
+        for sentence in sentences:
+            if sentence.evidence >= floor:
+                words = text[sentence.start : sentence.end].split()
+                chosen.append(" ".join(words))
+        return "\n".join(chosen)
 
-
-# Pruning by a summariser, as in the Knowledge Card paper. It rewrites, and may add what the text does not say.
 
 BATCH_TOKENS = 4096
 # Of the Knowledge Card code: one sentence of 10 to 30 tokens, searched by beams without sampling.
-PAPER = {"min_length": 10, "max_length": 30}
+PAPER_LENGTHS = {"min_length": 10, "max_length": 30}
 
 
 @dataclass(frozen=True)
 class Summariser(Pruner):
     """A sequence-to-sequence model, which ignores the question. `lengths`: in tokens, else the model's own.
 
-    Texts are truncated to the model's window. Nothing is sampled: equal texts have equal summaries.
+    It rewrites, as in the Knowledge Card paper, and may add what the text does not say. Texts are truncated to the
+    model's window. Nothing is sampled: equal texts have equal summaries.
     """
 
     model: Any
@@ -123,24 +135,31 @@ class Summariser(Pruner):
         longest = self.tokenizer.model_max_length
         window = int(min(getattr(config, "max_position_embeddings", None) or longest, longest))
         distinct = [text for text in dict.fromkeys(texts) if text.strip()]
-        rows = [
-            dict(self.tokenizer(prefix + text, truncation=True, max_length=window, verbose=False))
-            for text in distinct
-        ]
+        rows = []
+        for text in distinct:
+            row = self.tokenizer(prefix + text, truncation=True, max_length=window, verbose=False)
+            rows.append(dict(row))
         # Generate a summary of each, in batches of similar length.
         summaries: dict[str, str] = {}
         for batch in by_tokens([len(row["input_ids"]) for row in rows], BATCH_TOKENS):
             inputs = self.tokenizer.pad([rows[i] for i in batch], return_tensors="pt").to(self.model.device)
-            tensors = {key: inputs[key] for key in ("input_ids", "attention_mask")}
             with torch.inference_mode():
-                tokens = self.model.generate(**tensors, do_sample=False, **self.lengths)
+                tokens = self.model.generate(
+                    input_ids=inputs["input_ids"],
+                    attention_mask=inputs["attention_mask"],
+                    do_sample=False,
+                    **self.lengths,
+                )
             written = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
-            summaries |= {distinct[i]: summary.strip() for i, summary in zip(batch, written, strict=True)}
+            for i, summary in zip(batch, written, strict=True):
+                summaries[distinct[i]] = summary.strip()
         return [summaries.get(text) or text for text in texts]
 
 
 def pegasus(loading: Loading, model: str | None = None) -> Summariser:
-    return _summariser(Checkpoint.from_catalogue(models("pruner", "pegasus")[0], model), loading, PAPER)
+    return _summariser(
+        Checkpoint.from_catalogue(models("pruner", "pegasus")[0], model), loading, PAPER_LENGTHS
+    )
 
 
 def summariser(model: str, loading: Loading) -> Summariser:
@@ -154,15 +173,13 @@ def _summariser(checkpoint: Checkpoint, loading: Loading, lengths: dict[str, int
     return Summariser(network, tokenizer(checkpoint, loading), lengths)
 
 
-# Pruning by an OpenProvence model: it reads question and text together and keeps the sentences that serve.
-#
-# Its code is in its repository and runs only if that is trusted. `process` is the interface which that code documents;
-# the sentence splitter is ours, so it needs no data of nltk, only the package.
-
-
 @dataclass(frozen=True)
 class Provence(Pruner):
-    """An extractive pruner. The threshold is the model's own."""
+    """An OpenProvence model: it reads question and text together and keeps the sentences that serve, by its threshold.
+
+    Its code is in its repository and runs only if that is trusted. `process` is the interface which that code
+    documents; the sentence splitter is ours, so it needs no data of nltk, only the package.
+    """
 
     model: Any
 
@@ -180,10 +197,10 @@ class Provence(Pruner):
             show_progress=False,
             enable_warnings=False,
         )
-        joined = [
-            " ".join(s.strip() for s in sentences if s.strip()) for sentences in result["kept_sentences"]
-        ]
-        pruned = dict(zip(distinct, joined, strict=True))
+        pruned = {}
+        for text, sentences in zip(distinct, result["kept_sentences"], strict=True):
+            stripped = [sentence.strip() for sentence in sentences]
+            pruned[text] = " ".join(filter(None, stripped))
         return [pruned.get(text) or text for text in texts]
 
 

@@ -69,12 +69,12 @@ class Preset:
 _TABLES = tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text(encoding="utf-8"))
 PRESETS = {row["name"]: build(Preset, row) for row in _TABLES["presets"]}
 MODELS = tuple(build(Model, row) for row in _TABLES["models"])
-SEVERAL = {("checker", "paper"): ("vitaminc", "factkb")}  # selectors that use the models of others
+COMPOSED_SELECTORS = {("checker", "paper"): ("vitaminc", "factkb")}  # selectors that use the models of others
 
 
 def models(kind: SelectorKind, name: str) -> tuple[Model, ...]:
     """Return the models of a selector; none for third-party selectors and for those that take a model."""
-    names = SEVERAL.get((kind, name), (name,))
+    names = COMPOSED_SELECTORS.get((kind, name), (name,))
     return tuple(model for model in MODELS if model.kind == kind and model.name in names)
 
 
@@ -104,7 +104,9 @@ def make(kind: SelectorKind, spec: str, loading: Loading = Loading()) -> Any:
     name, colon, model = spec.partition(":")
     factory = system.load(GROUPS[kind], name)
     parameters = inspect.signature(factory).parameters
-    arguments: dict[str, Any] = {"loading": loading} if "loading" in parameters else {}
+    arguments: dict[str, Any] = {}
+    if "loading" in parameters:
+        arguments["loading"] = loading
     if colon and not model:
         raise UsageError(f"{kind} {spec!r} has no model after the colon: write {name}:MODEL")
     if model and "model" not in parameters:

@@ -55,24 +55,26 @@ def top(scores: Array | Sequence[float], k: int, floor: float = 0.0) -> list[int
 
     `floor` in [0, 1]: scores below this share of the best one are dropped.
     """
-    order = [int(i) for i in np.argsort(-np.asarray(scores), kind="stable")[: max(k, 0)]]
+    order: list[int] = np.argsort(-np.asarray(scores), kind="stable")[: max(k, 0)].tolist()
     if not floor or not order or scores[order[0]] <= 0:
         return order
-    return [i for i in order if scores[i] >= floor * scores[order[0]]]
+    lowest = floor * scores[order[0]]
+    return [i for i in order if scores[i] >= lowest]
 
 
-# Random relevance, to ablate the relevance selector (Knowledge Card, figure 3).
-
-LOW = 0.99
+MIN_CHANCE_SCORE = 0.99
 
 
 class Chance(Relevance):
-    """Random scores, so close together that no floor drops any."""
+    """Random scores, to ablate the relevance selector (Knowledge Card, figure 3); no floor drops any."""
 
     def scores(self, question: str, texts: Sequence[str]) -> Array:
         """Draw scores, shape (n,), in [0.99, 1]; seeded by question and text for reproducibility."""
-        drawn = [np.random.default_rng(derive_seed(0, question, text)).random() for text in texts]
-        return np.array([LOW + (1 - LOW) * x for x in drawn], dtype=np.float32)
+        scores = []
+        for text in texts:
+            drawn = np.random.default_rng(derive_seed(0, question, text)).random()
+            scores.append(MIN_CHANCE_SCORE + (1 - MIN_CHANCE_SCORE) * drawn)
+        return np.array(scores, dtype=np.float32)
 
 
 class Unranked(Relevance):
@@ -84,17 +86,16 @@ class Unranked(Relevance):
         return np.ones(len(texts), dtype=np.float32)
 
 
-# Relevance by any model of sentence-transformers: the cosine of question and text, as in the paper.
-#
-# mpnet-base is a plain language model: its embedding is the mean over the states of a text's tokens, without padding.
-# The configs of the others name their pooling and prompts.
-
 Pooled = Literal["mean", "cls"]
-_POOLED = {None: False, "mean": True, "cls": "cls"}  # as in the digests of earlier versions
+_POOLING_DIGESTS = {None: False, "mean": True, "cls": "cls"}  # as in the digests of earlier versions
 
 
 class SentenceEmbedding(Relevance):
-    """Cosine of sentence-transformers embeddings. `sha256` identifies the scores."""
+    """Cosine of question and text by any model of sentence-transformers, as in the paper.
+
+    mpnet-base is a plain language model: its embedding is the mean over the states of a text's tokens, without
+    padding. The configs of the others name their pooling and prompts. `sha256` identifies the scores.
+    """
 
     def __init__(self, checkpoint: Checkpoint, loading: Loading, pooling: Pooled | None = None) -> None:
         """Load the model. `pooling`: mean over tokens, or the first one ([CLS]), instead of its own. Raises as
@@ -129,7 +130,7 @@ class SentenceEmbedding(Relevance):
         self._model = move_to_device(model.eval(), loading.device)
         # Models without a transformer, such as static embeddings, have no config.
         config = getattr(getattr(model[0], "auto_model", None), "config", None)
-        self.sha256 = digest(checkpoint, config, _POOLED[pooling], loading.dtype)
+        self.sha256 = digest(checkpoint, config, _POOLING_DIGESTS[pooling], loading.dtype)
 
     def scores(self, question: str, texts: Sequence[str]) -> Array:
         """Return scores, shape (n,), in [-1, 1], independent of other texts."""

@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from email.message import Message
 
 USER_AGENT = f"kcard/{__version__} (https://pypi.org/project/kcard/) Python-urllib"
-TRIES = 5
-MAX_WAIT_SECONDS = 60.0  # seconds
-TIMEOUT = 20.0
-MAX_REPLY_BYTES = 16_000_000  # bytes of a reply
-MAXLAG = "5"  # seconds that the servers may lag behind, else we wait
-AGE = 30 * 86_400  # seconds that a reply is kept
-PASSING = ("maxlag", "ratelimited", "readonly", "internal_api_error")
+MAX_ATTEMPTS = 5
+MAX_WAIT_SECONDS = 60.0
+TIMEOUT_SECONDS = 20.0
+MAX_REPLY_BYTES = 16_000_000
+MAXLAG_SECONDS = "5"  # that the servers may lag behind, else we wait
+MAX_REPLY_AGE = 30 * 86_400  # seconds that a reply is kept
+TEMPORARY_ERRORS = ("maxlag", "ratelimited", "readonly", "internal_api_error")
 
 
 class _Refused(CorpusError):
@@ -59,7 +59,7 @@ class MediaWiki:
 
     api: str
     cache: Path
-    age: float = AGE
+    age: float = MAX_REPLY_AGE
     stale: set[str] = field(default_factory=set)
     _resumed: float = 0.0  # time.monotonic() before which nothing is asked
 
@@ -75,7 +75,7 @@ class MediaWiki:
         if old is not None and 0 <= time.time() - old["asked"] < self.age:
             return dict(old["reply"])
         try:
-            reply = self._request_with_retries(f"{self.api}?{query}&maxlag={MAXLAG}")
+            reply = self._request_with_retries(f"{self.api}?{query}&maxlag={MAXLAG_SECONDS}")
         except CorpusError:
             if old is None:
                 raise
@@ -91,15 +91,17 @@ class MediaWiki:
             raise CorpusError(
                 f"{self.api} can't be queried, because HF_HUB_OFFLINE is set: unset it, or use evidence on this machine"
             )
-        for attempt in range(TRIES):
-            if (pause := self._resumed - time.monotonic()) > 0:
+        for attempt in range(MAX_ATTEMPTS):
+            pause = self._resumed - time.monotonic()
+            if pause > 0:
                 time.sleep(pause)
             try:
                 return self._request(url)
             except _Refused as refused:
-                wait = 2.0**attempt if refused.wait is None else refused.wait
-                if attempt == TRIES - 1 or wait > MAX_WAIT_SECONDS:
-                    when = f"try again in {wait:.0f} s" if refused.wait else "try again later"
+                wait, when = 2.0**attempt, "try again later"
+                if refused.wait is not None:
+                    wait, when = refused.wait, f"try again in {refused.wait:.0f} s"
+                if attempt == MAX_ATTEMPTS - 1 or wait > MAX_WAIT_SECONDS:
                     raise CorpusError(f"{self.api} {refused}: {when}") from refused
                 self._resumed = max(self._resumed, time.monotonic() + wait)
         raise AssertionError("unreachable")
@@ -107,7 +109,7 @@ class MediaWiki:
     def _request(self, url: str) -> dict[str, Any]:
         request = urllib.request.Request(url, headers={"User-Agent": USER_AGENT, "Accept-Encoding": "gzip"})
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
                 body, headers = response.read(MAX_REPLY_BYTES + 1), response.headers
                 if len(body) < min(int(headers.get("Content-Length", 0)), MAX_REPLY_BYTES):
                     raise http.client.IncompleteRead(body)
@@ -120,7 +122,7 @@ class MediaWiki:
                 ) from error
         except urllib.error.URLError as error:
             if isinstance(error.reason, TimeoutError):
-                raise _Refused(f"did not answer within {TIMEOUT:.0f} s") from error
+                raise _Refused(f"did not answer within {TIMEOUT_SECONDS:.0f} s") from error
             raise CorpusError(
                 f"{self.api} can't be reached ({error.reason}): check the network, or use evidence on this machine"
             ) from error
@@ -139,9 +141,10 @@ class MediaWiki:
                 raise ValueError("no object")
         except (ValueError, zlib.error) as error:
             raise _Refused(f"sent no JSON ({str(error)[:80]})") from error
-        if isinstance(problem := reply.get("error"), dict):
+        problem = reply.get("error")
+        if isinstance(problem, dict):
             message = " ".join(str(problem.get("info") or problem.get("code")).split())[:200]
-            if str(problem.get("code")).startswith(PASSING):
+            if str(problem.get("code")).startswith(TEMPORARY_ERRORS):
                 raise _Refused(f"is busy ({message})", _wait(headers))
             raise CorpusError(f"{self.api} refused the query: {message}")
         return reply
@@ -161,26 +164,23 @@ def _read_reply(path: Path) -> dict[str, Any] | None:
     """Read a reply from disk; None if there is none, or a damaged one."""
     try:
         stored = parse(path.read_text(encoding="utf-8"))
-        whole = isinstance(stored["asked"], int | float) and isinstance(stored["reply"], dict)
+        if isinstance(stored["asked"], int | float) and isinstance(stored["reply"], dict):
+            return dict(stored)
     except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return stored if whole else None
+        pass
+    return None
 
-
-# Wikipedia, or any other MediaWiki, as evidence: paragraphs of the pages that its own search finds for a claim.
-#
-# Every claim is sent to the wiki, so it is used only if the user names it.
 
 LICENCE = "CC BY-SA 4.0"
-PAGES = 3
+MAX_PAGES = 3
 CONCURRENCY = 3  # requests at a time, so that the encyclopedia is not strained
-WORDS = 12  # of a claim, that pages must all hold
-MAX_QUERY_CHARACTERS = 300  # characters that the search takes
+MAX_REQUIRED_WORDS = 12  # of a claim, that pages must all hold
+MAX_QUERY_CHARACTERS = 300  # that the search takes
 LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*|simple")
 TOKEN = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
 HEADING = re.compile(r"^=+ .* =+$")
 # Words of a question or a claim that are on every page or on none, and would only narrow the search.
-IDLE = {
+STOP_WORDS = {
     "what", "which", "when", "where", "whom", "whose", "does", "that", "this", "these", "those", "with", "from",
     "have", "been", "were", "there", "their", "they",
 }  # fmt: skip
@@ -211,7 +211,11 @@ def open_wikipedia(argument: str = "") -> "Wikipedia":
 
 @dataclass(frozen=True)
 class Wikipedia(Evidence):
-    """A wiki as evidence. `digest`: of the URL alone, since pages change. `licence`: of the texts, if known."""
+    """A wiki as evidence: paragraphs of the pages that its own search finds for a claim.
+
+    Every claim is sent to the wiki, so it is used only if the user names it. `digest`: of the URL alone, since pages
+    change. `licence`: of the texts, if known.
+    """
 
     name: str
     licence: str
@@ -223,12 +227,10 @@ class Wikipedia(Evidence):
         """Return notes for the user: that claims leave the machine, and which replies were outdated."""
         host = urllib.parse.urlsplit(self.wiki.api).hostname
         old = ", ".join(sorted(self.wiki.stale))
-        notes = (f"evidence {self.name}: queries are sent to {host}",)
-        return (
-            (*notes, f"evidence {self.name}: it could not be reached; cached replies of {old} were used")
-            if old
-            else notes
-        )
+        notes = [f"evidence {self.name}: queries are sent to {host}"]
+        if old:
+            notes.append(f"evidence {self.name}: it could not be reached; cached replies of {old} were used")
+        return tuple(notes)
 
     def find(self, claim: str, k: int) -> list[Source]:
         """Return at most `k` paragraphs that share a word with the claim, best first by BM25.
@@ -241,28 +243,45 @@ class Wikipedia(Evidence):
         # Pages that hold all that matters of the claim; if there are none, those with any of its names and numbers, or
         # of its words.
         tokens = list(dict.fromkeys(TOKEN.findall(claim)))
-        telling = [
-            t for t in tokens if t.lower() not in IDLE and (len(t) > 3 or not t[0].islower())
-        ] or tokens
-        names = [t for t in telling if t[0].isupper() or t[0].isdigit()] or telling
-        queries = dict.fromkeys((_joined(telling[:WORDS], " "), _joined(names, " OR ")))
-        pages = next(filter(None, map(self._search, filter(None, queries))), [])
+        telling = []
+        for token in tokens:
+            if token.lower() not in STOP_WORDS and (len(token) > 3 or not token[0].islower()):
+                telling.append(token)
+        telling = telling or tokens
+        names = [token for token in telling if token[0].isupper() or token[0].isdigit()]
+        pages: list[dict[str, Any]] = []
+        strict = _joined(telling[:MAX_REQUIRED_WORDS], " ")
+        loose = _joined(names or telling, " OR ")
+        for query in dict.fromkeys((strict, loose)):
+            if query and not pages:
+                pages = self._search(query)
         # Their paragraphs, without headings.
         paragraphs: list[tuple[str, Source]] = []
         for page in pages:
-            title, text, url = (str(page.get(key) or "") for key in ("title", "extract", "fullurl"))
+            title = str(page.get("title") or "")
+            text = str(page.get("extract") or "")
+            url = str(page.get("fullurl") or "")
             if url and isinstance(page.get("lastrevid"), int):
-                url = f"{url}{'&' if '?' in url else '?'}oldid={page['lastrevid']}"
-            place = ", ".join(part for part in (title, url, self.licence) if part)
+                separator = "&" if "?" in url else "?"
+                url = f"{url}{separator}oldid={page['lastrevid']}"
+            place = ", ".join(filter(None, (title, url, self.licence)))
             subject = title.partition(" (")[0]
-            lines = [line.strip() for line in text.splitlines()]
-            for number, line in enumerate((line for line in lines if line and not HEADING.match(line)), 1):
+            number = 0
+            for line in map(str.strip, text.splitlines()):
+                if not line or HEADING.match(line):
+                    continue
+                number += 1
                 for part in parts(line):
                     # Paragraphs speak of "he" and "the city": who that is, the title says.
-                    named = part if subject.lower() in part.lower() else f"{subject}: {part}"
-                    paragraphs.append((title, Source(named, place, number)))
+                    if subject.lower() not in part.lower():
+                        part = f"{subject}: {part}"
+                    paragraphs.append((title, Source(part, place, number)))
         index = Index.build(f"{title} {source.text}" for title, source in paragraphs)
-        return [replace(paragraphs[row][1], score=score) for row, score in index.search(claim, k)]
+        sources = []
+        for row, score in index.search(claim, k):
+            _, source = paragraphs[row]
+            sources.append(replace(source, score=score))
+        return sources
 
     def find_all(self, claims: Sequence[str], k: int) -> list[list[Source]]:
         """Return the same for each claim, with CONCURRENCY requests at a time."""
@@ -271,16 +290,26 @@ class Wikipedia(Evidence):
     def _search(self, query: str) -> list[dict[str, Any]]:
         """Return pages with their whole text, best first. The API gives one text per reply, and how to continue."""
         parameters = {
-            "action": "query", "generator": "search", "gsrsearch": query, "gsrlimit": str(PAGES), "gsrnamespace": "0",
-            "prop": "extracts|info", "inprop": "url", "explaintext": "1", "exsectionformat": "wiki", "exlimit": "max",
-        }  # fmt: skip
+            "action": "query",
+            "generator": "search",
+            "gsrsearch": query,
+            "gsrlimit": str(MAX_PAGES),
+            "gsrnamespace": "0",
+            "prop": "extracts|info",
+            "inprop": "url",
+            "explaintext": "1",
+            "exsectionformat": "wiki",
+            "exlimit": "max",
+        }
         pages: dict[int, dict[str, Any]] = {}
         onward: dict[str, str] = {}
-        for _ in range(PAGES + 1):
+        for _ in range(MAX_PAGES + 1):
             reply = self.wiki.get(**parameters, **onward)
             result = reply.get("query")
-            batch = result.get("pages") if isinstance(result, dict) else None
-            for page in batch if isinstance(batch, list) else []:
+            batch = []
+            if isinstance(result, dict) and isinstance(result.get("pages"), list):
+                batch = result["pages"]
+            for page in batch:
                 if isinstance(page, dict) and isinstance(page.get("pageid"), int):
                     pages.setdefault(page["pageid"], {}).update(page)
             if reply.get("batchcomplete") or not isinstance(reply.get("continue"), dict):
@@ -293,7 +322,9 @@ def _joined(tokens: list[str], between: str) -> str:
     """Join as many tokens as the search takes. In lower case, since AND, OR and NOT are its operators."""
     query = ""
     for token in tokens:
-        longer = f"{query}{between}{token.lower()}" if query else token.lower()[:MAX_QUERY_CHARACTERS]
+        longer = f"{query}{between}{token.lower()}"
+        if not query:
+            longer = token.lower()[:MAX_QUERY_CHARACTERS]
         if len(longer) > MAX_QUERY_CHARACTERS:
             break
         query = longer

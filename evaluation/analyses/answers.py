@@ -244,8 +244,8 @@ def mmlu_domains(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> A
     return replace(analysis, name="mmlu-domains", title="Score by MMLU's domains", text=text)
 
 
-CARDS = {"bottom-up", "top-down", "hybrid"}  # modes
-RETRIEVAL = {"retrieval", "replug"}
+CARD_MODES = {"bottom-up", "top-down", "hybrid"}  # modes
+RETRIEVAL_MODES = {"retrieval", "replug"}
 
 
 def sources(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysis:
@@ -261,11 +261,11 @@ def sources(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analys
         for result in part:
             ways.add(str(result.trace.get("mode")))
             for passage in _read_passages(result):
-                if str(passage.get("card")) in RETRIEVAL:
+                if str(passage.get("card")) in RETRIEVAL_MODES:
                     ways.add(str(passage["card"]))
-        if ways <= CARDS:
+        if ways <= CARD_MODES:
             with_cards[key] = {result.id: result for result in part}
-        elif ways <= RETRIEVAL:
+        elif ways <= RETRIEVAL_MODES:
             with_retrieval[key] = {result.id: result for result in part}
     # A paired comparison of every two settings of one task.
     rows: list[tuple[Cell, ...]] = []
@@ -327,7 +327,7 @@ def _share_held(results: Mapping[str, EvalResult], ids: Sequence[str]) -> Mean |
 # Whether the gate's decisions agree with what the LLM knows (Knowledge Card, section 5 and figure 6).
 
 CONSTANT_GATES = {"always", "never"}
-ALONE = "direct"
+DIRECT_MODE = "direct"
 
 GateKey = tuple[str, str, str]  # task, setting and gate
 
@@ -347,7 +347,7 @@ def yes_no(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analysi
         if result.error:
             continue
         correct = result.is_right(metrics[result.task])
-        if result.setting == ALONE:
+        if result.setting == DIRECT_MODE:
             alone[result.task, result.id] = correct
         gate = result.trace.get("gate")
         if isinstance(gate, dict) and gate.get("name") not in CONSTANT_GATES:

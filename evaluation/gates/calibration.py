@@ -278,7 +278,7 @@ def best_baseline(records: Sequence[Record], budget: float = 1.0) -> GatelessBas
 
 # The recommendation of a calibration, and the fitted gate.
 
-LEVEL = 0.05
+SIGNIFICANCE_LEVEL = 0.05
 MARGIN = 0.01  # loss of accuracy within which a gate is as good as the reference
 MIN_SAVING = 0.1  # share of the questions that a cheaper gate must save to be mentioned
 
@@ -297,7 +297,7 @@ def recommend(calibration: Calibration) -> Recommendation:
     A gate beats the reference if it is more accurate and its p, by Holm's correction for all compared gates, is below
     0.05. A gate that needs more than a question's text is mentioned but not recommended.
     """
-    beating = [row for row in calibration.rows if row.difference > 0 and row.p_holm < LEVEL]
+    beating = [row for row in calibration.rows if row.difference > 0 and row.p_holm < SIGNIFICANCE_LEVEL]
     beating.sort(key=lambda row: (-row.outcome.accuracy, row.outcome.share))
     # The best gate that can be used, else the reference, perhaps with a cheaper gate that is as good.
     usable = None

@@ -77,7 +77,7 @@ def parse_fold_count(text: str) -> int | None:
 
 Floats = npt.NDArray[np.float64]
 Seeks = npt.NDArray[np.bool_]
-DIGITS = 6
+RANK_DIGITS = 6
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class GateOutcome:
         data = asdict(self)
         for key, value in data.items():
             if isinstance(value, float):
-                data[key] = round(value, DIGITS)
+                data[key] = round(value, RANK_DIGITS)
         return data
 
 
@@ -231,10 +231,10 @@ class GateRanking:
     def to_json(self) -> dict[str, Any]:
         data: dict[str, float | None] = {}
         for share, accuracy in self.accuracy_at.items():
-            data[f"accuracy_at_{share * 100:.0f}"] = round(accuracy, DIGITS)
+            data[f"accuracy_at_{share * 100:.0f}"] = round(accuracy, RANK_DIGITS)
         data["ece"] = None
         if self.ece is not None:
-            data["ece"] = round(self.ece, DIGITS)
+            data["ece"] = round(self.ece, RANK_DIGITS)
         return data
 
 

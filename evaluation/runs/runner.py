@@ -16,7 +16,7 @@ from kcard.llms.prompts import render
 from kcard.trace import Call
 from kcard.types import Example, Question, Reply, derive_seed
 
-SKIPPED = f"skipped after {MAX_FAILED_QUESTIONS} consecutive failures"
+SKIPPED_ERROR = f"skipped after {MAX_FAILED_QUESTIONS} consecutive failures"
 
 Key = tuple[str, str, str]  # task, setting and id of a question
 ItemQuestion = tuple[Question, Item]
@@ -87,7 +87,7 @@ class Runner:
         for task, setting, questions in self._batches(missing):
             results: Iterable[EvalResult] = self._answer_each(task, setting, questions)
             if streak.is_over:
-                results = [make_result(task, setting, item, SKIPPED, ()) for _, item in questions]
+                results = [make_result(task, setting, item, SKIPPED_ERROR, ()) for _, item in questions]
             for result in results:
                 self.store(result)
                 done += 1

@@ -19,8 +19,8 @@ from kcard.evaluation.runs.run import Run, RunPlan, RunTask
 from kcard.io import write_text
 from kcard.trace import add_counts
 
-DIGITS = 4
-BALANCED = "balanced-accuracy"
+SCORE_DIGITS = 4
+BALANCED_ACCURACY = "balanced-accuracy"
 MILLION = 1_000_000
 
 
@@ -66,7 +66,7 @@ class SettingSummary:
         data = asdict(self)
         for key, value in data.items():
             if isinstance(value, float) and key not in ("p", "p_holm", "cost"):
-                data[key] = round(value, DIGITS)
+                data[key] = round(value, SCORE_DIGITS)
         low, high = data.pop("low"), data.pop("high")
         return data | {"interval": [low, high], "run": run}
 
@@ -116,7 +116,7 @@ def _summarise_setting(
         accuracy = _mean_score(results, "accuracy")
         balanced = balanced_accuracy(predicted, actual)
         f1_of_classes = macro_f1(predicted, actual)
-        if task.metric == BALANCED:
+        if task.metric == BALANCED_ACCURACY:
             value = balanced
             low, high = balanced_interval(predicted, actual)
     return SettingSummary(
@@ -152,7 +152,7 @@ def _read_choices(task: RunTask, results: Sequence[EvalResult]) -> tuple[list[st
         answer = result.answers[0]
         if result.prediction in result.answers:
             answer = result.prediction
-        if task.metric == BALANCED:
+        if task.metric == BALANCED_ACCURACY:
             predicted.append(result.choices.get(result.prediction, ""))
             actual.append(result.choices[answer])
         else:

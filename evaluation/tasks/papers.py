@@ -20,7 +20,7 @@ from kcard.io import Row, opened, reading, suffix
 
 YES_NO = {"true": "Yes", "yes": "Yes", "1": "Yes", "false": "No", "no": "No", "0": "No"}
 TRUE_FALSE = {"true": "True", "yes": "True", "1": "True", "false": "False", "no": "False", "0": "False"}
-ENTAILED = TRUE_FALSE | {"e": "True", "c": "False"}
+ENTAILED_LABEL = TRUE_FALSE | {"e": "True", "c": "False"}
 RELATIONS = {"0": "entailment", "1": "neutral", "2": "contradiction"}
 TOPICS = {"0": "World", "1": "Sports", "2": "Business", "3": "Sci/Tech"}
 
@@ -76,7 +76,7 @@ def prepare_tabularqa(row: Row) -> Row | None:
     if value == "N":
         return None
     statement = row.get("hypothesis") or row.get("statement") or row.get("question")
-    return classify(row, _fill("{} True or False?", statement), ENTAILED, value)
+    return classify(row, _fill("{} True or False?", statement), ENTAILED_LABEL, value)
 
 
 # TabularQA (InfoTabs, Gupta et al., 2020): {hypothesis, label E, C or N, table}, or {statement, answer, table}.

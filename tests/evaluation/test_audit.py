@@ -185,6 +185,7 @@ def test_evidence_with_the_cards_own_corpus_is_not_independent_nor_ranked(
     assert liar.evidence_overlap == 1.0
     shown = browse(name="liar", hub=hub)[0]
     assert shown.factuality == mean(liar.factuality)
+    assert shown.faithfulness == mean(liar.faithfulness)
     assert shown.ranked_factuality is None
 
 

@@ -21,8 +21,8 @@ from kcard.api.exam import exam
 from kcard.cards.card import Card, finish
 from kcard.errors import CardError, CorpusError, DamagedCard, UnknownCard, UsageError
 from kcard.evaluation.exam import (
-    ELSEWHERE,
-    INVENTED,
+    ELSEWHERE_QUESTIONS,
+    INVENTED_NAMES,
     advise_on_kind,
     make_unanswerable,
 )
@@ -355,11 +355,6 @@ def test_questions_are_held_out_forms_about_its_own_passages(card: Path) -> None
     assert questions_shown(result) != questions_shown(examined(card, limit=6, seed=1))
 
 
-def test_a_card_with_hashes_alone_says_how_it_can_be_examined(card: Path) -> None:
-    with pytest.raises(CardError, match=r"only hashes .* --corpus PATH, or .* --questions FILE"):
-        examined(remade(card, evidence="hashes"))
-
-
 def test_a_card_with_hashes_alone_is_examined_on_its_corpus_but_quotes_none_of_it(
     card: Path, corpus: Path
 ) -> None:
@@ -371,15 +366,17 @@ def test_a_card_with_hashes_alone_is_examined_on_its_corpus_but_quotes_none_of_i
         assert "flows into" not in (card / name).read_text(encoding="utf-8")
 
 
-def test_another_corpus_is_not_taken_for_the_card_s(card: Path, corpus: Path) -> None:
-    corpus.write_text("\n".join(TEXTS[:6]), encoding="utf-8")
-    with pytest.raises(CorpusError, match=r"2 of its 8 passages are missing, such as rivers\.txt, line 7"):
-        examined(remade(card, evidence="hashes"), corpus=corpus)
-
-
-def test_a_corpus_is_not_taken_for_a_card_that_carries_its_text(card: Path, corpus: Path) -> None:
+def test_a_corpus_is_refused_unless_it_is_that_of_a_card_with_hashes_which_needs_one(
+    card: Path, corpus: Path
+) -> None:
     with pytest.raises(UsageError, match="--corpus applies only to cards that carry hashes"):
         examined(card, corpus=corpus)
+    hashed = remade(card, evidence="hashes")
+    with pytest.raises(CardError, match=r"only hashes .* --corpus PATH, or .* --questions FILE"):
+        examined(hashed)
+    corpus.write_text("\n".join(TEXTS[:6]), encoding="utf-8")
+    with pytest.raises(CorpusError, match=r"2 of its 8 passages are missing, such as rivers\.txt, line 7"):
+        examined(hashed, corpus=corpus)
 
 
 def test_a_card_without_any_text_is_examined_on_a_given_file_alone(card: Path, question_file: Path) -> None:
@@ -506,12 +503,8 @@ def test_chance_is_how_often_an_answer_stands_in_what_was_written_for_others() -
     assert score_recall(questions, written) == [1.0, 1.0, 1.0]
     assert chance_recall(questions, written) == [0.5, 0.0, 1.0]
     assert chance_recall(questions[:1], written[:1]) == []
-
-
-def test_chance_over_many_questions_is_estimated_from_some() -> None:
-    questions = [ExamQuestion(f"{i}?", ("red",)) for i in range(1000)]
-    written = [[Passage("card", "red" if i % 2 else "blue")] for i in range(1000)]
-    assert np.mean(chance_recall(questions, written)) == pytest.approx(0.5, abs=0.01)
+    many = [[Passage("card", "red" if i % 2 else "blue")] for i in range(1000)]
+    assert np.mean(chance_recall(questions[:1] * 1000, many)) == pytest.approx(0.5, abs=0.01)
 
 
 def test_every_passage_that_fills_the_same_gap_gives_an_accepted_answer() -> None:
@@ -550,7 +543,7 @@ def test_half_name_something_unknown_and_half_are_on_other_subjects() -> None:
     questions = make_unanswerable(ANSWERABLE, CORPUS, 4, seed=3)
     assert len(questions) == len({question.text for question in questions}) == 4
     assert all(question.answers == () for question in questions)
-    assert [question.text in ELSEWHERE for question in questions] == [False, False, True, True]
+    assert [question.text in ELSEWHERE_QUESTIONS for question in questions] == [False, False, True, True]
 
 
 def test_a_renamed_question_asks_the_same_of_a_name_that_is_not_in_the_corpus() -> None:
@@ -565,7 +558,7 @@ def test_a_renamed_question_asks_the_same_of_a_name_that_is_not_in_the_corpus() 
 
 
 def test_a_name_that_the_corpus_has_is_not_invented() -> None:
-    *taken, free = INVENTED[2]
+    *taken, free = INVENTED_NAMES[2]
     corpus = [*CORPUS, *(Source(f"It was {name}.") for name in taken)]
     for seed in range(10):
         assert make_unanswerable(ANSWERABLE[1:2], corpus, 1, seed)[0].text == f"When did {free} found it?"
@@ -573,28 +566,21 @@ def test_a_name_that_the_corpus_has_is_not_invented() -> None:
 
 def test_questions_on_other_subjects_name_nothing_that_the_corpus_names() -> None:
     everything = make_unanswerable([], CORPUS, 10_000, seed=0)
-    assert len(everything) == len(ELSEWHERE) - 1
+    assert len(everything) == len(ELSEWHERE_QUESTIONS) - 1
     assert not [question for question in everything if "Titanic" in question.text]
 
 
-def test_a_question_is_answered_where_one_of_its_documents_answers_it() -> None:
-    right = Passage("museums", "Ada Fischer founded the Brindle Museum in 1871.")
-    wrong = Passage("museums", "?!")
-    events: list[Event] = []
-    questions = [ANSWERABLE[0]] * 4
-    scores = judge_answered(
-        questions, [[wrong, right], [wrong], [], [Passage("museums", " ")]], events.append
-    )
-    assert scores == [1.0, 0.0, 0.0, 0.0]
-    assert [(progress.done, progress.total) for progress in events] == [(n, 4) for n in range(1, 5)]
-
-
-def test_what_is_read_is_the_pruned_document_under_its_headings() -> None:
+def test_a_question_is_answered_where_a_document_answers_it_as_it_is_read() -> None:
+    """The pruned document is read, under its headings."""
     whole = "Nothing else is known. It was founded by Ada Fischer in 1871."
     source = Source(whole, section="Brindle Museum")
     shown = Passage("museums", whole, pruned="It was founded by Ada Fischer in 1871.", source=source)
     hidden = Passage("museums", whole, pruned="?", source=Source(whole, section="?"))
-    assert judge_answered([ANSWERABLE[0]] * 2, [[shown], [hidden]], lambda _: None) == [1.0, 0.0]
+    right = Passage("museums", "Ada Fischer founded the Brindle Museum in 1871.")
+    rows = [[shown], [hidden], [Passage("museums", "?!"), right], [], [Passage("museums", " ")]]
+    events: list[Event] = []
+    assert judge_answered([ANSWERABLE[0]] * 5, rows, events.append) == [1.0, 0.0, 1.0, 0.0, 0.0]
+    assert [(progress.done, progress.total) for progress in events] == [(n, 5) for n in range(1, 6)]
 
 
 # Which kind of card serves a corpus, by its exam.

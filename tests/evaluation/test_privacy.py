@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kcard.evaluation.privacy import find_home_folders, find_private_data, mask
+from kcard.evaluation.privacy import PrivateFinding, find_home_folders, find_private_data, mask
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -141,6 +141,7 @@ def test_a_match_says_where_it_stands() -> None:
 
 
 def test_what_is_shown_of_it_can_not_be_used() -> None:
+    assert "ada@lovelace.org" not in repr(PrivateFinding("e-mail address", "ada@lovelace.org", "a.txt"))
     secret = "sk-" + "ant-api03-" + B36
     assert mask(secret) == "sk…8"
     assert mask("a@b.") == mask("a \n b") == "…"

@@ -64,11 +64,6 @@ def test_bm25s_threshold_is_a_percentile_of_the_samples_scores_each_without_itse
     assert gate.threshold == pytest.approx(np.percentile(own, percentile))
 
 
-def test_bm25_keeps_no_question_of_the_sample() -> None:
-    state = BM25.fit(RECORDS, {}, Resources()).state()
-    assert state.values == {"words": sorted({word for text in SAMPLE for word in words(text)})}
-
-
 def test_bm25_needs_records_and_gets_along_with_questions_without_a_word() -> None:
     with pytest.raises(UsageError, match="gate bm25: no records"):
         BM25.fit([], {}, Resources())

@@ -12,11 +12,10 @@ import pytest
 from kcard.api import gates as gating
 from kcard.errors import UsageError
 from kcard.evaluation.gates.outcome import GateRanking, calibration_error
-from kcard.gates import draft as gates_draft
-from kcard.gates import registry
+from kcard.gates import draft_features, registry
 from kcard.gates.base import GateState, QuestionGate, Resources
 from kcard.gates.draft import Draft
-from kcard.gates.records import Query, Record, digest, read_records
+from kcard.gates.records import Record, digest, read_records
 from kcard.interfaces import LLM
 from kcard.types import Reply, Request, TokenScores
 from tests.fakes import LetterCounts, questions
@@ -108,17 +107,6 @@ def test_at_most_the_share_uses_cards_even_where_they_always_help(share: float) 
     assert share < 1 or seeks.mean() > 0.9
 
 
-def test_a_stored_gate_scores_as_before_and_holds_no_text(tmp_path: Path) -> None:
-    records = replayed(50)
-    gate = Draft.fit(records, {"share": 0.5}, LETTERS)
-    registry.save(gate, tmp_path / "g", digest(records))
-    loaded = registry.load(tmp_path / "g", LETTERS)
-    queries = [record.query for record in replayed(20, seed=2)] + [Query("", draft=None)]
-    np.testing.assert_array_equal(loaded.scores(queries), gate.scores(queries))
-    assert (loaded.threshold, loaded.settings) == (gate.threshold, gate.settings)
-    assert b"mayor" not in (tmp_path / "g").read_bytes()
-
-
 def test_when_asked_the_llm_drafts_and_without_one_the_gate_says_that_it_needs_one(gate: Draft) -> None:
     with pytest.raises(UsageError, match="--llm"):
         QuestionGate(gate).knows(questions("Who was mayor of known town?"))
@@ -143,7 +131,7 @@ def test_fitted_with_an_llm_it_reads_that_llms_drafts_and_log_probabilities() ->
 def test_where_only_the_answer_is_known_the_score_is_near_that_of_the_whole_draft(gate: Draft) -> None:
     """A draft that is not known must not read like one of no words."""
     others = replayed(100, seed=1)
-    bare = [replace(r, draft="", answer_without=gates_draft.answer_of(r.draft)) for r in others]
+    bare = [replace(r, draft="", answer_without=draft_features.answer_of(r.draft)) for r in others]
     whole, short = (np.asarray(gate.scores([r.query for r in records])) for records in (others, bare))
     assert np.abs(whole - short).mean() < 0.2
     assert np.mean((whole < gate.threshold) == (short < gate.threshold)) > 0.9
@@ -167,12 +155,12 @@ def test_where_the_llm_is_never_right_alone_the_gate_still_fits() -> None:
 
 
 def test_the_answer_is_what_follows_the_reasoning_without_letters_for_characters() -> None:
-    said = gates_draft.plain('He is \\"K\\" of M\\u00fcnster.\nSo the answer is: M\\u00fcnster.')
+    said = draft_features.plain('He is \\"K\\" of M\\u00fcnster.\nSo the answer is: M\\u00fcnster.')
     assert said == 'He is "K" of Münster. So the answer is: Münster.'
-    assert gates_draft.answer_of(said) == "Münster"
-    assert gates_draft.answer_of("Ann Lee.") == "Ann Lee"
+    assert draft_features.answer_of(said) == "Münster"
+    assert draft_features.answer_of("Ann Lee.") == "Ann Lee"
     for question, answer, draft in (("", "", ""), ("?", "\\u12", None), ("Who?", "x", "x" * 5000)):
-        assert len(gates_draft.features(question, answer, draft)) == gates_draft.COUNT
+        assert len(draft_features.features(question, answer, draft)) == draft_features.SURFACE_FEATURES
 
 
 def test_files_of_other_projects_are_read_as_they_are_and_judged_in_one_command(tmp_path: Path) -> None:

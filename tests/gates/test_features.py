@@ -22,15 +22,8 @@ from kcard.cards.card import finish
 from kcard.embedded import minilm
 from kcard.errors import ModelUnavailable, UsageError
 from kcard.gates.base import Resources
-from kcard.gates.features import (
-    RIDGE_PENALTIES,
-    CachedRepresentation,
-    MiniLMRepresentation,
-    bind,
-    find,
-    finite_vectors,
-    fit_linear,
-)
+from kcard.gates.features import CachedRepresentation, MiniLMRepresentation, bind, find, finite_vectors
+from kcard.gates.heads import RIDGE_PENALTIES, fit_linear
 from kcard.gates.records import Record
 from kcard.gates.thrust import Thrust
 from kcard.interfaces import Array

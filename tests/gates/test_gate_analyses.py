@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from kcard.api.gates import analyse
 from kcard.cli.main import app
 from kcard.errors import UsageError
-from kcard.evaluation.gates.analyses.analysis import ANALYSES
 from kcard.gates.records import Record, write_records
 from kcard.interfaces import LLM
 from kcard.types import Reply, Request
@@ -156,11 +155,8 @@ def test_more_records_guide_better() -> None:
     assert found[-1]["accuracy"] == found[-1]["beneficial_guidance"] == 1.0
     assert [row["difference"] for row in found] == [pytest.approx(row["accuracy"] - 1) for row in found]
     assert all(row["low"] <= row["difference"] <= row["high"] for row in found)
-
-
-def test_gates_that_too_few_records_fit_are_counted_and_not_judged() -> None:
-    records = [record(n, 0.0, 1.0) for n in range(20)]
-    (row, *_) = rows(records, "training-sizes", settings={"gates": "skr-knn", "repeats": 1})
+    one_sided = [record(n, 0.0, 1.0) for n in range(20)]  # no gate can be fitted on them
+    (row, *_) = rows(one_sided, "training-sizes", settings={"gates": "skr-knn", "repeats": 1})
     assert (row["fitted"], row["accuracy"], row["difference"]) == (0, None, None)
 
 
@@ -205,11 +201,6 @@ def test_the_command_prints_a_table_or_json_and_writes_the_plot(tmp_path: Path) 
         3,
     )
     assert "popularity of the subject" in (tmp_path / "p.svg").read_text()
-
-
-def test_the_command_names_every_analysis() -> None:
-    shown = CliRunner().invoke(app, ["gate", "analyse", "--help"], env={"COLUMNS": "200"})
-    assert all(name in shown.stdout for name in ANALYSES)
 
 
 def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:

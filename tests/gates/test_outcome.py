@@ -83,9 +83,6 @@ def test_figures_are_those_of_their_definitions() -> None:
     assert found.random_same_share == pytest.approx(0.4 * 0.45 + 0.6 * 0.55)
     assert found.beneficial_guidance == pytest.approx(1 / 3)
     assert (found.over_asking, found.under_asking) == pytest.approx((2 / 5, 1 / 5))
-
-
-def test_guidance_is_unknown_where_cards_change_nothing() -> None:
     assert GateOutcome.of([Record("a", 1, 1)], np.array([True])).beneficial_guidance is None
 
 
@@ -105,12 +102,8 @@ def test_records_of_one_kind_do_not_meet_in_one_fold() -> None:
     ] == [1] * 5
 
 
-@pytest.mark.parametrize(("text", "count"), [("5", 5), ("loo", None)])
-def test_folds_are_a_number_or_loo(text: str, count: int | None) -> None:
-    assert parse_fold_count(text) == count
-
-
-def test_what_is_no_number_of_folds_is_refused() -> None:
+def test_folds_are_a_number_or_loo_and_what_is_neither_is_refused() -> None:
+    assert (parse_fold_count("5"), parse_fold_count("loo")) == (5, None)
     for text in ("-1", "many", "2.5"):
         with pytest.raises(UsageError, match="folds"):
             parse_fold_count(text)
@@ -192,8 +185,6 @@ def test_a_kind_that_was_never_fitted_can_not_be_asked_and_the_remedy_is_told() 
         (drawn(20), "nonsense", {}, "unknown gate 'nonsense'"),
         (drawn(20), "always", {"k": 3}, "takes no settings"),
         (drawn(20), "self-ask-ensemble", {}, "--llm"),
-        ([Record(f"q{i}", 1, i % 2) for i in range(6)], "skr-knn", {}, "better with cards"),
-        ([Record(f"q{i}", 0, 1) for i in range(6)], "skr-classifier", {}, "as well without cards"),
         (drawn(1), "bm25", {}, "a single record"),
     ],
 )

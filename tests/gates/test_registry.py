@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from kcard.errors import UsageError
 from kcard.gates import registry
-from kcard.gates.base import FittedGate, Resources, find, names
+from kcard.gates.base import FittedGate, Resources, find
 from kcard.gates.records import Query, Record, digest
 from kcard.interfaces import Array
 from tests.fakes import LetterCounts
@@ -20,7 +20,11 @@ from tests.fakes import LetterCounts
 QUESTIONS = [
     f"Who wrote the {number}th book of the {place} library?" for number in range(8) for place in "abc"
 ]
-RECORDS = [Record(question, float(i % 2), float(i % 3 > 0)) for i, question in enumerate(QUESTIONS)]
+RECORDS = [
+    Record(question, float(i % 2), float(i % 3 > 0), draft="It is unknown." if i % 3 else f"Ann {i}")
+    for i, question in enumerate(QUESTIONS)
+]
+KINDS = ["thrust", "bm25", "random", "skr-knn", "skr-classifier", "draft"]
 
 
 class Others(LetterCounts):
@@ -40,13 +44,14 @@ def saved(tmp_path: Path, kind: str = "thrust") -> Path:
     return path
 
 
-@pytest.mark.parametrize("kind", ["thrust", "bm25", "random"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_loaded_gate_is_the_one_that_was_saved(kind: str, tmp_path: Path) -> None:
     gate, loaded = fitted(kind), registry.load(saved(tmp_path, kind), RESOURCES)
-    queries = [Query(question) for question in [*QUESTIONS, "something else", ""]]
+    queries = [*(record.query for record in RECORDS), Query("something else", draft="?"), Query("")]
     np.testing.assert_array_equal(gate.scores(queries), loaded.scores(queries))
     assert gate.scores(queries).dtype == np.float32
     assert (loaded.kind, loaded.threshold, loaded.settings) == (kind, gate.threshold, gate.settings)
+    assert b"library?" not in (tmp_path / "some" / "x.gate").read_bytes(), "it holds no question"
 
 
 def test_the_file_is_small_tells_what_it_was_fitted_on_and_has_the_same_bytes_again(tmp_path: Path) -> None:
@@ -61,15 +66,13 @@ def test_the_file_is_small_tells_what_it_was_fitted_on_and_has_the_same_bytes_ag
     assert [p.name for p in path.parent.iterdir()] == ["x.gate"]
 
 
-def test_a_gate_fitted_on_another_encoder_is_refused_naming_both(tmp_path: Path) -> None:
-    path = saved(tmp_path)
+@pytest.mark.parametrize("kind", ["thrust", "skr-knn", "skr-classifier", "draft"])
+def test_a_gate_fitted_on_another_encoder_is_refused_naming_both(kind: str, tmp_path: Path) -> None:
+    path = saved(tmp_path, kind)
+    with pytest.raises(UsageError, match="unknown representation 'letters'"):
+        registry.load(path)
     with pytest.raises(UsageError, match=r"x.gate: .*encoder letters \(1{12}…\), not on others \(2{12}…\)"):
         registry.load(path, Resources(representation=Others()))
-
-
-def test_an_encoder_that_is_not_at_hand_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="unknown representation 'letters'"):
-        registry.load(saved(tmp_path))
 
 
 def test_every_changed_byte_is_noticed(tmp_path: Path) -> None:
@@ -118,7 +121,7 @@ def test_headers_of_another_form_are_refused(change: dict[str, Any], message: st
     gate = fitted("thrust")
     told = registry.GateHeader("thrust", 1.0, dict(gate.settings), {}, "0" * 64)
     given = json.loads(told.to_json()) | change
-    save_file({}, path, {registry.KEY: json.dumps(given)})
+    save_file({}, path, {registry.HEADER_KEY: json.dumps(given)})
     with pytest.raises(UsageError, match=message):
         registry.load(path, RESOURCES)
 
@@ -165,7 +168,3 @@ def test_a_place_that_can_not_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="can't be written"):
         registry.save(fitted("random"), tmp_path / "file" / "x.gate", "0" * 64)
-
-
-def test_kinds_are_found_by_name() -> None:
-    assert {"bm25", "random", "thrust"} <= set(names())

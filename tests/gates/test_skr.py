@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from kcard.errors import ModelUnavailable, UsageError
 from kcard.gates import base
-from kcard.gates.base import FittedGate, Resources
-from kcard.gates.features import fit_calibrated
+from kcard.gates.base import Resources
+from kcard.gates.heads import fit_calibrated
 from kcard.gates.records import Query, Record, digest
 from kcard.gates.registry import load, save
 from kcard.gates.skr import Classifier, FineTuned, NearestNeighbours
@@ -81,16 +81,22 @@ def test_of_equally_near_records_the_first_ones_count_also_where_all_embeddings_
     assert np.isfinite(knn(records, same).scores([Query("q")])).all()
 
 
-def test_vectors_of_zeros_are_similar_to_nothing_and_still_finite() -> None:
-    records = [record("a", True), record("b", False)]
-    gate = knn(records, Given({"a": (0.0, 0.0), "b": (1.0, 0.0), "q": (1.0, 0.0)}), 1)
-    np.testing.assert_allclose(gate.scores([Query("q"), Query("a")]), [0, 1])
-
-
-def test_only_the_direction_of_a_vector_counts() -> None:
-    records = [record("far", True), record("near", False)]
-    gate = knn(records, Given({"far": (100.0, 100.0), "near": (0.1, 0.0), "q": (5.0, 1.0)}), 1)
-    assert gate.scores([Query("q")])[0] == 0.0
+@pytest.mark.parametrize(
+    ("records", "question", "score"),
+    [
+        pytest.param([(0.0, 0.0), (1.0, 0.0)], (1.0, 0.0), 0.0, id="zeros are similar to nothing"),
+        pytest.param([(0.0, 0.0), (1.0, 0.0)], (0.0, 0.0), 1.0, id="and still finite"),
+        pytest.param([(100.0, 100.0), (0.1, 0.0)], (5.0, 1.0), 0.0, id="only the direction counts"),
+    ],
+)
+def test_the_nearest_record_is_that_of_the_smallest_angle(
+    records: list[tuple[float, float]], question: tuple[float, float], score: float
+) -> None:
+    encoder = Given({"known": records[0], "unknown": records[1], "q": question})
+    gate = knn([record("known", True), record("unknown", False)], encoder, 1)
+    assert gate.scores([Query("q")]).tolist() == [score]
+    assert gate.scores([]).shape == (0,)
+    assert gate.settings["encoder"] == "given"
 
 
 def test_records_wrong_both_ways_are_left_out_of_fitting() -> None:
@@ -169,28 +175,6 @@ def test_settings_of_a_wrong_name_or_type_are_refused(given_: dict[str, object],
     records, encoder = around([True, False])
     with pytest.raises(UsageError, match=f"gate skr-knn: {said}"):
         NearestNeighbours.fit(records, given_, Resources(representation=encoder))
-
-
-@pytest.mark.parametrize("kind", ["skr-knn", "skr-classifier"])
-def test_a_saved_gate_scores_as_before_and_only_on_its_own_encoder(kind: str, tmp_path: Path) -> None:
-    records, encoder = around([True, True, False, True, False, False, True])
-    gate: FittedGate = base.find(kind).fit(records, {}, Resources(representation=encoder))
-    save(gate, tmp_path / "gate", digest(records))
-    again = load(tmp_path / "gate", Resources(representation=encoder))
-    queries = [Query("q"), Query("5")]
-    np.testing.assert_array_equal(again.scores(queries), gate.scores(queries))
-    assert (again.kind, again.settings, again.threshold) == (kind, gate.settings, gate.threshold)
-    other = Given(encoder.table, "other", "1" * 64)
-    with pytest.raises(UsageError, match=r"fitted on the encoder given .* not on other"):
-        load(tmp_path / "gate", Resources(representation=other))
-
-
-@pytest.mark.parametrize("kind", ["skr-knn", "skr-classifier"])
-def test_no_question_is_no_score(kind: str) -> None:
-    records, encoder = around([True, False, True, False])
-    gate = base.find(kind).fit(records, {"encoder": "minilm"}, Resources(representation=encoder))
-    assert gate.scores([]).shape == (0,)
-    assert gate.settings["encoder"] == "given"
 
 
 def test_a_score_does_not_depend_on_the_other_questions() -> None:

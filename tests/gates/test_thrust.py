@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from kcard.errors import UsageError
 from kcard.gates.base import Resources
 from kcard.gates.records import Query, Record
-from kcard.gates.thrust import CLOSE, VARIANTS, Table, Thrust, ThrustScore, Variant, clusters_by_rule, kmeans
+from kcard.gates.thrust import (
+    MIN_DISTANCE,
+    VARIANTS,
+    Table,
+    Thrust,
+    ThrustScore,
+    Variant,
+    clusters_by_rule,
+    kmeans,
+)
 from kcard.interfaces import Array
 
 
@@ -280,7 +289,7 @@ def test_on_a_centroid_rounding_in_single_precision_does_not_matter() -> None:
     score = ThrustScore(Table(centroids.astype(np.float64), np.arange(1.0, 11)))
     noisy = centroids * (1 + 1e-7 * random.normal(size=centroids.shape).astype(np.float32))
     assert (score(noisy) == score(centroids)).all()
-    expected = np.arange(1, 11) / 10 / (CLOSE**2 * (centroids**2).sum(axis=1).mean())
+    expected = np.arange(1, 11) / 10 / (MIN_DISTANCE**2 * (centroids**2).sum(axis=1).mean())
     np.testing.assert_allclose(score(centroids), expected, rtol=1e-5)
 
 

@@ -17,6 +17,7 @@ from kcard.integrators.baselines import (
     BASELINES,
     BaselineAnswerer,
     KnowledgeSource,
+    ReadingStrategy,
     baseline,
     ensemble,
     read_jointly,
@@ -107,30 +108,26 @@ def test_gkp_draws_statements_and_takes_the_surest_answer() -> None:
     assert (answer.answer, answer.calls) == ("Bob", 9)
 
 
-def test_gkp_without_probabilities_takes_the_most_frequent_answer() -> None:
-    llm = Scripted(lambda knowledge: Reply("Bob" if knowledge.endswith("1") else "Ann"))
-    [answer] = BaselineAnswerer("gkp", LLMClient(llm), written("gkp", 3), take_most_probable).answers(
-        ["Who won?"]
-    )
-    assert answer.answer == "Ann"
+@pytest.mark.parametrize(
+    ("name", "reading", "written_replies", "expected"),
+    [
+        pytest.param("gkp", take_most_probable, ["Ann", "Bob", "Ann"], "Ann", id="without probabilities"),
+        pytest.param("recitation", take_majority, ["Bob", "ann", "Ann."], "ann", id="whatever the case"),
+        pytest.param("recitation", take_majority, ["?", "?", "Ann"], "Ann", id="unknown is no vote"),
+    ],
+)
+def test_the_most_frequent_answer_is_taken(
+    name: str, reading: ReadingStrategy, written_replies: list[str], expected: str
+) -> None:
+    def answer(knowledge: str) -> Reply:
+        text = written_replies[int(knowledge.split()[-1])] if knowledge else "Ann"
+        return Reply(text, known=text != "?")
 
-
-def test_recitation_takes_the_most_frequent_answer_whatever_its_case() -> None:
-    replies = {"text 0": "Bob", "text 1": "ann", "text 2": "Ann."}
-    llm = Scripted(lambda knowledge: Reply(replies[knowledge]))
-    [answer] = BaselineAnswerer(
-        "recitation", LLMClient(llm), written("recitation", 3), take_majority
-    ).answers(["Who won?"])
-    assert (answer.answer, answer.calls) == ("ann", 6)
-    assert {request.temperature for request in llm.requests if request.kind == "recite"} == {0.7}
-
-
-def test_a_reply_that_it_does_not_know_is_no_vote() -> None:
-    llm = Scripted(lambda knowledge: Reply("Ann") if knowledge == "text 2" else Reply("?", known=False))
-    [answer] = BaselineAnswerer(
-        "recitation", LLMClient(llm), written("recitation", 3), take_majority
-    ).answers(["Who won?"])
-    assert answer.answer == "Ann"
+    llm = Scripted(answer)
+    [found] = BaselineAnswerer(name, LLMClient(llm), written(name, 3), reading).answers(["Who won?"])
+    assert found.answer == expected
+    temperatures = {request.temperature for request in llm.requests if request.kind != "answer"}
+    assert temperatures == {1.0 if name == "gkp" else 0.7}
 
 
 def test_replug_weighs_answers_by_score_and_probability() -> None:
@@ -234,6 +231,11 @@ def test_the_embedded_llm_finds_the_answer_in_what_is_retrieved(corpus: Path, ki
         assert answer.answer == "Mara Holt", name
         assert len(answer.passages) == 1
         assert "Mara Holt" in answer.passages[0].text
+    both = BaselineOptions(corpus=corpus, retriever=kind)
+    [together] = baseline("retrieval", asking, both).answers([question])
+    [apart] = baseline("replug", asking, both).answers([question])
+    assert len(together.passages) == len(apart.passages) == 2
+    assert (together.calls, apart.calls) == (1, 2)
 
 
 @pytest.fixture

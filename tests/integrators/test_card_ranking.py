@@ -10,7 +10,7 @@ import pytest
 import kcard
 from kcard.cards.profile import Profile, profile_of
 from kcard.embedded import minilm
-from kcard.errors import DamagedCard, UsageError
+from kcard.errors import DamagedCard
 from kcard.hub.registry import Hub
 from kcard.integrators import card_ranking
 from kcard.integrators.assembly import select_cards
@@ -60,29 +60,19 @@ def test_the_card_whose_corpus_answers_comes_first(copies: int) -> None:
         cards, scores = found(question, 1)
         assert cards[0] == copies + "abc".index(name)
         assert list(scores) == sorted(scores, reverse=True)
-
-
-def test_of_many_cards_at_least_as_many_as_wanted_are_ranked_each_once() -> None:
-    cards, _ = index(220)("Who discovered Tethys?", 210)
-    assert len(cards) >= 210
-    assert len(set(cards.tolist())) == len(cards)
+    cards, _ = found("?", 210)
+    assert len(cards) == len(set(cards.tolist())) >= min(copies + 3, 210)
 
 
 def test_the_coarse_stage_leaves_the_best_card_in(monkeypatch: pytest.MonkeyPatch) -> None:
     fast = index(220)
-    monkeypatch.setattr(card_ranking, "CANDIDATES", 1000)
+    monkeypatch.setattr(card_ranking, "MIN_CANDIDATES", 1000)
     exact = index(220)
     for question in [*QUESTIONS, "How much does stone 17 weigh?"]:
         (first, *_), (score, *_) = fast(question)
         (same, *_), (alike, *_) = exact(question)
         assert first == same
         assert score == pytest.approx(alike, abs=1e-6)
-
-
-def test_a_question_without_a_word_is_ranked_all_the_same() -> None:
-    cards, scores = index()("?")
-    assert len(cards) == 3
-    assert np.isfinite(scores).all()
 
 
 def test_packed_profiles_are_those_that_went_in() -> None:
@@ -173,12 +163,6 @@ def test_a_pool_of_many_cards_means_the_newest_version_of_each(hub: Hub, tmp_pat
     )
     assert "a" in answer.cards
     assert answer.notes == ("only the 2 of 7 cards nearest to the question were used (--max-cards)",)
-
-
-@pytest.mark.parametrize("option", ["shortlist", "max_cards"])
-def test_no_card_at_all_is_refused(option: str) -> None:
-    with pytest.raises(UsageError, match=option.replace("_", "-")):
-        kcard.Pipeline(**{option: 0})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("mode", ["top-down", "bottom-up", "hybrid"])

@@ -16,7 +16,7 @@ from kcard.integrators.disagreements import (
 )
 from kcard.integrators.pool_views import Selectors
 from kcard.integrators.top_down import SingleDocument
-from kcard.interfaces import Array, Checker, Evidence, Pair, Pruner, Relevance
+from kcard.interfaces import Array, Checker, Evidence, Pair, Pruner, Reader, Relevance
 from kcard.llms.embedded_llm import SpanReader
 from kcard.types import Choice, Context, Passage, Sampling, Source, Turn
 from tests.fakes import WrittenCards, questions
@@ -102,41 +102,52 @@ def test_cards_that_differ_are_named_with_their_dates_and_the_newest_goes_first(
     )
 
 
-def test_the_order_can_be_left_as_it_is_and_the_note_stays() -> None:
-    found = resolve_conflicts(QUESTION, Context((OLD, NEW)), CARDS, SpanReader(), reorder=False)
-    assert found.passages == (OLD, NEW)
+@pytest.mark.parametrize(
+    ("rounds", "reorder", "passages"),
+    [
+        pytest.param(0, False, (OLD, NEW), id="not wanted"),
+        pytest.param(1, True, (NEW, OLD), id="one round"),
+        pytest.param(2, True, (OLD, NEW), id="several rounds, in whose order the LLM saw them"),
+    ],
+)
+def test_the_order_may_stay_as_it_is_and_the_note_is_given_all_the_same(
+    rounds: int, reorder: bool, passages: tuple[Passage, ...]
+) -> None:
+    context = Context((OLD, NEW), turns=(Turn("what", "captains", documents=1),) * rounds)
+    found = resolve_conflicts(QUESTION, context, CARDS, SpanReader(), reorder)
+    assert found.passages == passages
     assert found.notes[0].startswith("cards disagree: new")
 
 
-def test_passages_of_several_rounds_keep_the_order_in_which_the_llm_saw_them() -> None:
-    turns = (Turn("what", "captains", documents=1), Turn("what", "newer captains", documents=1))
-    assert resolve_conflicts(QUESTION, Context((OLD, NEW), turns=turns), CARDS, SpanReader()).passages == (
-        OLD,
-        NEW,
-    )
-    assert resolve_conflicts(
-        QUESTION, Context((OLD, NEW), turns=turns[:1]), CARDS, SpanReader()
-    ).passages == (
-        NEW,
-        OLD,
-    )
-
-
-def test_cards_that_agree_are_left_as_they_are() -> None:
-    same = Passage("new", "Since last spring captain Mina Orlov has commanded the Alder.", kept=True)
-    gathered = Context((OLD, same))
-    assert resolve_conflicts(QUESTION, gathered, CARDS, SpanReader()) == gathered
-
-
-def test_what_does_not_answer_the_question_contradicts_nobody() -> None:
-    other = Passage("new", "The Alder was built in 1871.", kept=True)
-    gathered = Context((OLD, other))
-    assert resolve_conflicts(QUESTION, gathered, CARDS, SpanReader()) == gathered
-
-
-def test_a_shorter_name_agrees_with_the_longer_one() -> None:
-    gathered = Context((passage("old", "Captain Vance"), passage("new", "captain the vance")))
-    assert resolve_conflicts(QUESTION, gathered, CARDS, LastWords()) == gathered
+@pytest.mark.parametrize(
+    ("passages", "reader"),
+    [
+        pytest.param(
+            (OLD, Passage("new", "Since last spring captain Mina Orlov has commanded the Alder.", kept=True)),
+            SpanReader(),
+            id="the same in other words",
+        ),
+        pytest.param(
+            (OLD, Passage("new", "The Alder was built in 1871.", kept=True)), SpanReader(), id="no answer"
+        ),
+        pytest.param(
+            (passage("old", "Captain Vance"), passage("new", "captain the vance")),
+            LastWords(),
+            id="a shorter name",
+        ),
+        pytest.param((passage("old", "Ann Lee"), passage("old", "Ben Roe")), LastWords(), id="one card"),
+        pytest.param(
+            (passage("old", "Ann Lee"), passage("new", "Ben Roe", factuality=0.1)),
+            LastWords(),
+            id="doubted by its own evidence",
+        ),
+    ],
+)
+def test_cards_that_do_not_disagree_are_left_as_they_are(
+    passages: tuple[Passage, ...], reader: Reader
+) -> None:
+    gathered = Context(passages)
+    assert resolve_conflicts(QUESTION, gathered, CARDS, reader) == gathered
 
 
 def test_a_card_without_a_date_comes_last() -> None:
@@ -146,19 +157,9 @@ def test_a_card_without_a_date_comes_last() -> None:
     assert "undated (no date) says 'Ann Lee'" in found.notes[0]
 
 
-def test_one_card_can_not_disagree_with_itself() -> None:
-    gathered = Context((passage("old", "Ann Lee"), passage("old", "Ben Roe")))
-    assert resolve_conflicts(QUESTION, gathered, CARDS, LastWords()) == gathered
-
-
 def test_what_relevance_kept_counts_though_the_draw_left_it_out() -> None:
     gathered = Context((passage("old", "Ann Lee"), passage("new", "Ben Roe", kept=False)))
     assert "Ben Roe" in resolve_conflicts(QUESTION, gathered, CARDS, LastWords()).notes[0]
-
-
-def test_what_its_own_evidence_doubts_does_not_count() -> None:
-    gathered = Context((passage("old", "Ann Lee"), passage("new", "Ben Roe", factuality=0.1)))
-    assert resolve_conflicts(QUESTION, gathered, CARDS, LastWords()) == gathered
 
 
 # What an index looked up and what a model wrote, side by side: true to the corpus is not yet to the point.

@@ -57,11 +57,13 @@ class Speaker(LLM):
         yield reply
 
 
-def test_an_answer_comes_in_pieces_and_then_as_a_whole() -> None:
+def test_an_answer_comes_in_pieces_and_then_as_a_whole_but_a_choice_in_one_piece() -> None:
     *pieces, answer = Pipeline(mode="direct", llm=Speaker()).stream("who")
     assert pieces == ["WHO", "0"]
     assert isinstance(answer, Answer)
     assert (answer.answer, answer.calls) == ("WHO 0", 1)
+    text, answer = Pipeline(mode="direct", llm=Says("B")).stream(Question("Who won?", ANN_BEN))
+    assert text == "Ben"
 
 
 def test_an_answer_tells_its_cost_as_far_as_it_is_known() -> None:
@@ -182,33 +184,33 @@ def cards(hub_of: HubOf) -> None:
 )
 def test_a_text_names_one_card_or_several(given: str | list[str] | None, names: list[str] | None) -> None:
     assert AskOptions(cards=given).card_names == names
-
-
-@pytest.mark.parametrize("given", ["none", Path("notes")])
-def test_a_single_evidence_is_a_list_of_one(given: str | Path) -> None:
-    assert AskOptions(evidence=given).evidence == (given,)  # type: ignore[arg-type]
+    assert AskOptions(evidence=Path("notes")).evidence == (Path("notes"),)  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("cards")
-@pytest.mark.parametrize("given", ["moons", ["moons"], "mills,moons"])
-def test_named_cards_are_always_asked(given: str | list[str]) -> None:
-    (answer,) = Pipeline(cards=given, llm=lambda _: "No")([QUESTION])
-    assert answer.gate.name == "always"
-    assert "moons" in answer.cards
+@pytest.mark.parametrize(
+    ("options", "gate", "used", "kinds"),
+    [
+        ({}, "always", ("moons",), ["answer"]),
+        ({"cards": "moons"}, "always", ("moons",), ["answer"]),
+        ({"cards": ["moons"], "prompts": "paper"}, "always", ("moons",), ["answer"]),
+        ({"prompts": "paper"}, "self-ask", (), ["need", "answer"]),
+        ({"cards": "mills,moons", "gate": "self-ask"}, "self-ask", (), ["need", "answer"]),
+    ],
+)
+def test_the_llm_is_asked_whether_it_needs_cards_only_in_the_papers_prompts_or_where_that_gate_is_given(
+    options: dict[str, Any], gate: str, used: tuple[str, ...], kinds: list[str]
+) -> None:
+    kinds_asked = []
 
+    class Knowing(LLM):
+        def reply(self, request: Request) -> Reply:
+            kinds_asked.append(request.kind)
+            return Reply("No", yes=0.0)
 
-@pytest.mark.usefixtures("cards")
-def test_cards_are_used_without_asking_the_llm() -> None:
-    llm = Says("William Lassell discovered it.")
-    (answer,) = Pipeline(llm=llm)([QUESTION])
-    assert (answer.gate.name, answer.gate.fired, answer.cards) == ("always", True, ("moons",))
-    assert [request.kind for request in llm.requests] == ["answer"]
-
-
-@pytest.mark.usefixtures("cards")
-def test_in_the_papers_prompts_the_llm_is_asked_whether_it_needs_any() -> None:
-    (answer,) = Pipeline(prompts="paper", llm=lambda _: "No")([QUESTION])
-    assert (answer.gate.name, answer.gate.fired, answer.cards) == ("self-ask", False, ())
+    (answer,) = Pipeline(**options, select="question", llm=Knowing())([QUESTION])
+    assert (answer.gate.name, answer.gate.fired, answer.cards) == (gate, bool(used), used)
+    assert kinds_asked == kinds
 
 
 @pytest.mark.usefixtures("cards")
@@ -248,12 +250,6 @@ def test_a_users_own_examples_stand_in_the_default_prompt_too(tmp_path: Path) ->
     assert (reply["role"], reply["content"]) == ("assistant", "Ann won.")
     assert shown["content"].startswith("[1] Ann won.\n\n")
     assert "Tethys" in asked["content"]
-
-
-@pytest.mark.usefixtures("cards")
-def test_a_gate_that_is_given_is_used_with_named_cards_too() -> None:
-    (answer,) = Pipeline(cards="moons", gate="self-ask", llm=lambda _: "No")([QUESTION])
-    assert (answer.gate.name, answer.cards) == ("self-ask", ())
 
 
 @pytest.mark.usefixtures("cards")
@@ -318,12 +314,6 @@ def test_questions_with_equal_text_and_different_options_are_different() -> None
     assert [answer.choice for answer in answers] == ["A", "B", None, "A"]
     assert [answer.calls for answer in answers] == [1, 1, 1, 1]
     assert len(llm.requests) == 3
-
-
-def test_a_choice_is_streamed_as_the_text_of_the_option() -> None:
-    pieces = list(Pipeline(mode="direct", llm=Says("B")).stream(Question("Who won?", ANN_BEN)))
-    assert pieces[0] == "Ben"
-    assert len(pieces) == 2
 
 
 def test_demonstrations_of_a_question_take_the_place_of_the_built_in_ones_of_their_kind() -> None:

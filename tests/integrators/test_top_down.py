@@ -41,15 +41,10 @@ def chosen(
     return selection
 
 
-def test_an_explicit_choice_shows_every_card_to_the_llm() -> None:
-    llm = Says("I would take: Elections.")
-    found = chosen(llm, ExplicitChoice(CARDS), "q")
-    assert (found.cards, found.notes) == (("elections",), ())
-    assert llm.requests[0].choices == CARDS
-
-
 def test_of_several_named_cards_the_first_is_taken_and_the_user_told() -> None:
-    found = chosen(Says("prizes, or else moons"), ExplicitChoice(CARDS), "q")
+    llm = Says("I would take: Prizes, or else moons")
+    found = chosen(llm, ExplicitChoice(CARDS), "q")
+    assert llm.requests[0].choices == CARDS
     assert found.cards == ("prizes",)
     assert "named prizes, moons; only prizes was used" in found.notes[0]
 
@@ -111,12 +106,9 @@ def test_a_card_is_named_by_its_whole_name_or_description_only() -> None:
     assert [c.name for c in mentioned_cards("moons-of-mars, then moon", cards)] == ["moons-of-mars", "moon"]
     assert [c.name for c in mentioned_cards("many moons please", cards)] == ["moons"]
     assert mentioned_cards("honeymoon", cards) == []
-
-
-def test_a_card_named_only_inside_anothers_description_is_not_named() -> None:
-    cards = (Choice("moons", "moons; for winners see prizes"), Choice("prizes", "winners of prizes"))
-    assert [c.name for c in mentioned_cards("moons (moons; for winners see prizes)", cards)] == ["moons"]
-    assert [c.name for c in mentioned_cards("prizes", cards)] == ["prizes"]
+    crossing = (Choice("moons", "moons; for winners see prizes"), Choice("prizes", "winners of prizes"))
+    assert [c.name for c in mentioned_cards("moons (moons; for winners see prizes)", crossing)] == ["moons"]
+    assert [c.name for c in mentioned_cards("prizes", crossing)] == ["prizes"]
 
 
 # The transcript of a question is the prompt of the paper's tables, word by word.

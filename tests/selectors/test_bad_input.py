@@ -88,21 +88,8 @@ def test_documents_of_50_kilobytes_go_through(text: str) -> None:
     long = next(p for p in gathered([text, TRUE]) if p.text == text)
     assert long.relevance is not None
     assert long.pruned
+    assert text != LONG or len(long.pruned) < 500
     assert long.factuality is None or 0 <= long.factuality <= 1
-
-
-def test_of_a_document_of_50_kilobytes_little_is_left_after_pruning() -> None:
-    long = next(p for p in gathered([LONG, TRUE]) if p.text == LONG)
-    assert long.pruned is not None
-    assert len(long.pruned) < 500
-
-
-def test_evidence_of_50_kilobytes_is_read_where_it_speaks_of_the_claim() -> None:
-    checker, claim = MiniLMChecker(), "Ron Wyden was elected in Oregon."
-    (verdict,) = checker.judge([Pair(claim, f"{LONG} {TRUE} {LONG}")])
-    assert verdict.score > 0.5
-    assert "Ron Wyden" in verdict.window
-    assert len(verdict.window) < 500
 
 
 @dataclass(frozen=True)
@@ -142,36 +129,6 @@ def test_a_selector_that_breaks_its_protocol_is_refused_by_a_sentence_that_names
     changed: dict[str, Any] = {part: Gives(given)}
     with pytest.raises(UsageError, match=said):
         gathered([TRUE, "Ohio elected Ron Wyden."], replace(OFFLINE, **changed))
-
-
-def test_each_text_of_a_question_is_embedded_once_and_all_pairs_are_scored_in_one_call(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from kcard import cache
-    from kcard.embedded import minilm
-
-    cache.memory.clear()
-    embedded: list[list[str]] = []
-    scored: list[int] = []
-    embed, support = minilm.embed, MiniLMChecker.support
-
-    def embed_and_note(texts: Sequence[str]) -> Array:
-        embedded.append(list(texts))
-        return embed(texts)
-
-    def score_and_note(checker: MiniLMChecker, pairs: Sequence[Pair]) -> Array:
-        scored.append(len(pairs))
-        return support(checker, pairs)
-
-    monkeypatch.setattr(minilm, "embed", embed_and_note)
-    monkeypatch.setattr(MiniLMChecker, "support", score_and_note)
-    two = "Oregon elected a governor in 2022. Ron Wyden won the senate race in Oregon."
-    gathered([TRUE, two, two, f"{two} It rained.", SENTENCES[0]])
-    relevance, pruning = embedded
-    assert sorted(relevance) == sorted({QUESTION, TRUE, two, f"{two} It rained.", SENTENCES[0]})
-    assert len(pruning) == len(set(pruning))
-    assert set(pruning).isdisjoint(relevance)
-    assert len(scored) == 1
 
 
 def test_selectors_that_do_nothing_leave_the_choice_to_chance_and_repeat_it() -> None:

@@ -14,7 +14,7 @@ import tests.tiny_models as tiny
 from kcard.errors import ModelUnavailable, UsageError
 from kcard.interfaces import Pair
 from kcard.selectors import checkers, registry
-from kcard.selectors.checkers import CHUNK, Entailment, chunks, cut
+from kcard.selectors.checkers import MAX_CHUNK_TOKENS, Entailment, chunks, cut
 from kcard.selectors.registry import Loading
 
 TRUE = [Pair(claim, evidence) for evidence, claim, _ in checkers.PROBES]
@@ -153,9 +153,12 @@ def test_long_evidence_is_read_in_chunks_and_the_one_that_decides_is_shown(folde
     checker = opened("vitaminc", folder("vitaminc"))
     filler = "Bob lost the race in Oregon. " * 300
     evidence = f"{filler}\n{TRUE[0].evidence}\n{filler}"
-    parts = chunks(evidence, checker.tokenizer, CHUNK)
+    parts = chunks(evidence, checker.tokenizer, MAX_CHUNK_TOKENS)
     assert len(parts) > 5
-    assert max(len(checker.tokenizer(part, add_special_tokens=False)["input_ids"]) for part in parts) <= CHUNK
+    assert (
+        max(len(checker.tokenizer(part, add_special_tokens=False)["input_ids"]) for part in parts)
+        <= MAX_CHUNK_TOKENS
+    )
     assert "".join(" ".join(parts).split()) == "".join(evidence.split())
     (verdict,) = checker.judge([Pair(TRUE[0].claim, evidence)])
     scores = {part: float(checker.support([Pair(TRUE[0].claim, part)])[0]) for part in parts}
@@ -253,11 +256,6 @@ def test_a_device_that_is_not_there_is_an_error(folder: Folder) -> None:
         return
     with pytest.raises(UsageError, match="device 'cuda'"):
         opened("nli", folder("nli"), Loading("cuda"))
-
-
-def test_a_model_of_foreign_code_is_refused_without_trust(folder: Folder) -> None:
-    with pytest.raises(UsageError, match="--trust-remote-code"):
-        opened("nli", folder("hhem"))
 
 
 def test_the_digest_tells_weights_apart(folder: Folder, tmp_path: Path) -> None:

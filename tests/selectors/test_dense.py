@@ -35,8 +35,8 @@ class Encoder:
 @pytest.fixture(autouse=True)
 def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KCARD_HOME", str(tmp_path))
-    monkeypatch.setattr(dense, "WRITTEN", 64)
-    monkeypatch.setattr(dense, "SEARCHED", 50)
+    monkeypatch.setattr(dense, "WRITE_BATCH", 64)
+    monkeypatch.setattr(dense, "SEARCH_BATCH", 50)
 
 
 def rows(sources: Sequence[Source]) -> list[str]:

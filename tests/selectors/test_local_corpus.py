@@ -366,7 +366,7 @@ def test_what_went_out_of_use_stays_a_day_for_those_who_have_it_open_and_then_go
     open_corpus(str(corpus))
     assert found(old) == before
     assert len(list(index_of(home).glob("index-*"))) == 2
-    monkeypatch.setattr(local_corpus, "RETENTION", -60)
+    monkeypatch.setattr(local_corpus, "RETENTION_SECONDS", -60)
     aged(corpus / "a.txt", "Oslo is in the north.\n", hours=0.4)
     open_corpus(str(corpus))
     aged(corpus / "a.txt", "Oslo is far in the north.\n", hours=0.3)

@@ -45,13 +45,6 @@ def test_a_claim_that_differs_in_one_point_is_not(checker: MiniLMChecker, claim:
     assert checker.support([Pair(claim, EVIDENCE)])[0] < 0.5
 
 
-def test_the_one_sentence_that_matters_is_found_in_a_long_text(checker: MiniLMChecker) -> None:
-    others = [f"The {i}th district of Ohio elected Ann Lee{i}." for i in range(4, 20)]
-    text = " ".join([*others[:9], EVIDENCE, *others[9:]])
-    true, false = checker.support([Pair(SUPPORTED[0], text), Pair(UNSUPPORTED[2], text)])
-    assert true > 0.5 > false
-
-
 @pytest.mark.parametrize(
     ("claim", "text"),
     [
@@ -94,19 +87,12 @@ def test_scores_are_the_same_in_any_batch(checker: MiniLMChecker) -> None:
     assert checker.support(pairs[::-1])[::-1] == pytest.approx(together, abs=1e-4)
 
 
-def test_a_row_reads_the_same_beside_a_longer_one(checker: MiniLMChecker) -> None:
-    short, long = (
-        Pair("Oslo is in Norway.", "Oslo is Norway's capital."),
-        Pair("It rained.", "It rained. " * 80),
-    )
-    assert checker.read([short, long])[0] == pytest.approx(checker.read([short])[0], abs=1e-4)
-
-
 def test_a_sentence_that_stands_in_the_evidence_is_supported_whatever_its_case(
     checker: MiniLMChecker,
 ) -> None:
     claim = "the 2022 SENATE race, in Oregon"
-    assert checker.support([Pair(claim, f"It was close. {claim.title()}. It rained.")])[0] == 1.0
+    verdict = checker.judge([Pair(claim, f"It was close. {claim.title()}. It rained.")])[0]
+    assert (verdict.score, verdict.window) == (1.0, f"{claim.title()}.")
     assert checker.support([Pair("won the race", "Nobody won the race.")])[0] < 1.0
 
 
@@ -139,11 +125,6 @@ def test_the_window_of_several_sentences_is_that_of_the_least_supported_one(chec
     both, alone = checker.judge([Pair(f"{SUPPORTED[0]} {false}", text), Pair(false, text)])
     assert both.window == alone.window
     assert "Lima" in both.window
-
-
-def test_the_window_of_a_stated_sentence_is_that_sentence(checker: MiniLMChecker) -> None:
-    verdict = checker.judge([Pair("oslo is in norway", "It rains. Oslo is in Norway. Rome is in Italy.")])[0]
-    assert (verdict.score, verdict.window) == (1.0, "Oslo is in Norway.")
 
 
 def test_of_a_very_long_text_only_the_sentences_near_the_claim_are_read(checker: MiniLMChecker) -> None:
@@ -235,13 +216,6 @@ def test_the_shipped_network_gives_what_torch_and_peft_give(checker: MiniLMCheck
     assert not np.allclose(checker.read(pairs)[:, 0], plain, atol=0.1), (
         "without the adapter the scores must differ"
     )
-
-
-def test_the_weights_are_loaded_once(checker: MiniLMChecker) -> None:
-    from kcard.selectors.minilm_checker import load_network
-
-    checker.support([Pair(SUPPORTED[0], EVIDENCE)])
-    assert load_network(WEIGHTS) is load_network(WEIGHTS)
 
 
 def test_missing_or_damaged_weights_are_named(tmp_path: Path) -> None:

@@ -73,35 +73,22 @@ def test_in_bfloat16_a_cosine_stays_near_and_does_not_depend_on_the_batch(folder
 
 
 @pytest.mark.numeric
-def test_mpnet_base_is_pooled_by_the_mean_over_all_tokens_without_padding(folder: Folder) -> None:
+@pytest.mark.parametrize("name", ["mpnet-base", "cls"])
+def test_a_plain_encoder_is_pooled_by_the_mean_over_all_tokens_or_at_its_first_one(
+    folder: Folder, name: str
+) -> None:
     import torch
     from transformers import AutoTokenizer, MPNetModel
 
     path = folder("mpnet")
     words, model = AutoTokenizer.from_pretrained(path), MPNetModel.from_pretrained(path).eval()
-
-    def embedded(text: str) -> torch.Tensor:
+    pooled = []
+    for text in (QUESTION, TEXTS[0]):
         with torch.inference_mode():
-            mean: torch.Tensor = model(**words(text, return_tensors="pt")).last_hidden_state[0].mean(0)
-        return mean
-
-    wanted = [torch.cosine_similarity(embedded(QUESTION), embedded(text), dim=0).item() for text in TEXTS[:2]]
-    assert relevance("mpnet-base", path).scores(QUESTION, TEXTS)[:2] == pytest.approx(wanted, abs=1e-5)
-
-
-@pytest.mark.numeric
-def test_a_plain_encoder_can_be_read_at_its_first_token(folder: Folder) -> None:
-    import torch
-    from transformers import AutoTokenizer, MPNetModel
-
-    path = folder("mpnet")
-    words, model = AutoTokenizer.from_pretrained(path), MPNetModel.from_pretrained(path).eval()
-    with torch.inference_mode():
-        asked, text = (
-            model(**words(t, return_tensors="pt")).last_hidden_state[0, 0] for t in (QUESTION, TEXTS[0])
-        )
-    wanted = torch.cosine_similarity(asked, text, dim=0).item()
-    assert relevance("cls", path).scores(QUESTION, TEXTS)[0] == pytest.approx(wanted, abs=1e-5)
+            states = model(**words(text, return_tensors="pt")).last_hidden_state[0]
+        pooled.append(states[0] if name == "cls" else states.mean(0))
+    wanted = torch.cosine_similarity(pooled[0], pooled[1], dim=0).item()
+    assert relevance(name, path).scores(QUESTION, TEXTS)[0] == pytest.approx(wanted, abs=1e-5)
 
 
 @pytest.mark.numeric

@@ -115,7 +115,7 @@ def find_analysis(name: str) -> Analyse:
 # How often the first passage contains the answer, by whether the answers without and with cards are right (Adaptive
 # Retrieval, table 1).
 
-RIGHT = 0.5  # minimum score of a right answer
+MIN_RIGHT = 0.5  # minimum score of a right answer
 # By whether the answer is right without cards, and with them.
 GROUPS = {
     (True, True): "right both ways",
@@ -139,7 +139,7 @@ def analyse_recall(inputs: AnalysisInputs) -> GateAnalysis:
             )
     recalls: dict[str, list[float]] = {name: [] for name in (*GROUPS.values(), "all")}
     for record in records:
-        group = GROUPS[record.correct_without >= RIGHT, record.correct_with >= RIGHT]
+        group = GROUPS[record.correct_without >= MIN_RIGHT, record.correct_with >= MIN_RIGHT]
         recalls[group].append(record.scores[RECALL])
         recalls["all"].append(record.scores[RECALL])
     rows: list[Mapping[str, Any]] = []

@@ -107,13 +107,13 @@ def check(
 
 def verdict_of(score: float | None, refutation: float | None) -> str:
     """Return the verdict in words for a score and a probability of refutation."""
-    from kcard.selectors.minilm_checker import REFUTED, SUPPORTED
+    from kcard.selectors.minilm_checker import MIN_REFUTATION, MIN_SUPPORT
 
-    if score is not None and score >= SUPPORTED:
+    if score is not None and score >= MIN_SUPPORT:
         return "supported"
     if score is not None and refutation is None:
         return "not supported"
-    if refutation is not None and refutation >= REFUTED:
+    if refutation is not None and refutation >= MIN_REFUTATION:
         return "refuted"
     return "not covered"
 
@@ -121,7 +121,7 @@ def verdict_of(score: float | None, refutation: float | None) -> str:
 def decisive_place(claim: str, judged: "Sequence[Verdict]") -> int:
     """Return the index of the verdict that decides: the one with the highest support, unless another text contradicts
     it; if none supports the claim, the one with the highest refutation."""
-    from kcard.selectors.minilm_checker import SUPPORTED, contradicted, covered
+    from kcard.selectors.minilm_checker import MIN_SUPPORT, contradicted, covered
 
     best = max(range(len(judged)), key=lambda at: judged[at].score)
     if judged[best].refutation is None:
@@ -129,12 +129,12 @@ def decisive_place(claim: str, judged: "Sequence[Verdict]") -> int:
     by_refutation = sorted(
         range(len(judged)), key=lambda at: (judged[at].refutation or 0.0, judged[at].score), reverse=True
     )
-    if judged[best].score < SUPPORTED:
+    if judged[best].score < MIN_SUPPORT:
         return by_refutation[0]
     share = covered(claim, judged[best].window)
     for at in by_refutation:
         other, refutation = judged[at], judged[at].refutation or 0.0
-        if other.score < SUPPORTED and contradicted(
+        if other.score < MIN_SUPPORT and contradicted(
             judged[best].score, share, refutation, covered(claim, other.window)
         ):
             return at

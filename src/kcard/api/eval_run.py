@@ -84,7 +84,7 @@ def _ask_on_cluster(
     """
     from kcard.batching import MAX_FAILED_BATCHES, FailureStreak, batched, questions_together
     from kcard.evaluation.runs.results import EvalResult, make_result
-    from kcard.evaluation.runs.runner import SKIPPED
+    from kcard.evaluation.runs.runner import SKIPPED_ERROR
     from kcard.io import build, parse
 
     def failure(key: "Key", error: str) -> EvalResult:
@@ -118,7 +118,7 @@ def _ask_on_cluster(
             report(len(missing) - len(left))
             if streak.record(all(result.error for result in results)):
                 break
-    store([failure(key, SKIPPED) for key in left])
+    store([failure(key, SKIPPED_ERROR) for key in left])
 
 
 def _answer_batch(number: int, keys: Sequence[Sequence[str]], paths: Sequence[str], device: str) -> list[str]:

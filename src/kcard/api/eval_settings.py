@@ -189,10 +189,10 @@ class EvalSetting:
 
     def check(self, base: AskOptions) -> None:
         """Raise UsageError for a gate that is unknown or not fitted yet, and a wrong option."""
-        from kcard.gates.registry import UNFITTED, gate_file
+        from kcard.gates.registry import UNFITTED_GROUP, gate_file
 
         gate = self.options(base).gate_name
-        if gate not in system.names(UNFITTED):
+        if gate not in system.names(UNFITTED_GROUP):
             gate_file(gate)
 
     def answerer(

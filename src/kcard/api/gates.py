@@ -116,11 +116,11 @@ def evaluate(
     from kcard.evaluation.gates import outcome as gate_folds
     from kcard.evaluation.gates.outcome import GateOutcome, GateRanking, parse_fold_count
     from kcard.gates import base
-    from kcard.gates.registry import kind_names
+    from kcard.gates.base import names
 
     count = parse_fold_count(folds) if isinstance(folds, str) else folds
     rows = _records(records)
-    if gate not in kind_names():
+    if gate not in names():
         return _evaluate_unchanged(rows, gate, settings, llm)
     kind, values = base.find(gate), settings or {}
     cut = gate_folds.split_folds(rows, count, seed)
@@ -151,13 +151,13 @@ def _evaluate_unchanged(
     import numpy as np
 
     from kcard.evaluation.gates.outcome import GateOutcome, GateRanking
-    from kcard.gates.registry import UNFITTED, gate_file, title
+    from kcard.gates.registry import UNFITTED_GROUP, gate_file, title
 
-    if gate in system.names(UNFITTED):
+    if gate in system.names(UNFITTED_GROUP):
         client = resources(llm).llm
         if client is None and gate not in {"always", "never"}:
             raise UsageError(f"gate {gate} needs an LLM: choose one with --llm")
-        unfitted: Gate = system.load(UNFITTED, gate)(client, ())
+        unfitted: Gate = system.load(UNFITTED_GROUP, gate)(client, ())
         scores = np.asarray(unfitted.knows([record.query.to_ask for record in records]), dtype=np.float64)
         outcome = GateOutcome.of(records, scores < unfitted.threshold)
         return GateEvaluation(gate, outcome, GateRanking.of(records, scores), {})

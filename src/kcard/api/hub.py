@@ -126,7 +126,7 @@ def publish(
     Hub.publish raises. Nothing is published then; finished uploads need not be repeated.
     """
     from kcard.cards.card import Card
-    from kcard.evaluation.privacy import DOCUMENTS, summarise_scan
+    from kcard.evaluation.privacy import PROBE_DOCUMENTS, summarise_scan
     from kcard.hub.registry import Hub
     from kcard.hub.selection import find_card_folder
 
@@ -148,7 +148,7 @@ def publish(
     is_slow = source.manifest.has_model and (
         source.manifest.is_adapter or not 0 < size <= MAX_SCANNED_MODEL_BYTES
     )
-    leaks = summarise_scan(source, documents=0 if is_slow and not strict else DOCUMENTS)
+    leaks = summarise_scan(source, documents=0 if is_slow and not strict else PROBE_DOCUMENTS)
     if leaks and strict:
         raise HubError(f"{source.name} is not published: it contains private data: {leaks}")
     if leaks:

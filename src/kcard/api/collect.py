@@ -179,11 +179,9 @@ class Collection:
         for question in questions:
             key = Question(question) if isinstance(question, str) else question
             items.append(self._items[key])
-        item_questions = [make_question(self._task, item, None) for item in items]
-        without_cards, with_cards = (
-            self._without.outcomes(item_questions),
-            self._with.outcomes(item_questions),
-        )
+        # Each pipeline gets questions of its own, since a question carries the trace of its answer.
+        without_cards = self._without.outcomes([make_question(self._task, item, None) for item in items])
+        with_cards = self._with.outcomes([make_question(self._task, item, None) for item in items])
         for item, without, with_ in zip(items, without_cards, with_cards, strict=True):
             if isinstance(without, KcardError):
                 yield without

@@ -33,7 +33,6 @@ TAKEN = {
     "compare",
     "favicon.ico",
     "favicon.svg",
-    "feed.atom",
     "leaderboard",
     "robots.txt",
     OWN_NAMESPACE,

@@ -169,14 +169,6 @@ def list_derived(database: Database, sha256: Sequence[str], identity: Identity |
         return name_versions(session, query)
 
 
-def list_recent(database: Database, count: int) -> list[Version]:
-    """Return the versions that were published last in public repositories, newest first."""
-    with database.read() as session:
-        return name_versions(
-            session, ALL_VERSIONS.where(readable(None)).order_by(Version.id.desc()).limit(count)
-        )
-
-
 def find_measured(database: Database, repository_ids: Iterable[int]) -> dict[int, Version]:
     """Return the newest version of each repository whose factuality an audit measured with independent evidence.
 

@@ -43,7 +43,6 @@ class ServerOptions:
     visibility      of a new repository whose creator does not choose
     exam            whether a card with a model needs an exam to be published
     rate            downloads a minute from one account or address, other requests cost more; 0: no limit
-    metrics         the folder for the metrics of all workers; None: only this process
     counts          the file for the rate limit of all workers; None: only this process
     chat            the URL of a page to ask (kcard serve), which the pages link to; None: they don't
     """
@@ -57,7 +56,6 @@ class ServerOptions:
     visibility: Visibility = "public"
     exam: Literal["required", "optional"] = "required"
     rate: int = 3000
-    metrics: str | None = None
     counts: str | None = None
     chat: str | None = None
 

@@ -21,7 +21,7 @@ SECRETS = (
 )
 UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 PLAIN = re.compile(r"[^\s\"'=\\]+")
-PROBES = ("/healthz", "/readyz", "/metrics")  # which are neither limited nor logged
+PROBES = ("/healthz", "/readyz")  # which are neither limited nor logged
 MAX_PATH_CHARACTERS = 500
 
 logger = logging.getLogger("kcard.hub.server")

@@ -162,6 +162,8 @@ def _read_widget(card: Mapping[str, Any]) -> list[str]:
 @router.get("/datasets/{namespace}/{name}", dependencies=[EXPENSIVE])
 @router.get("/{namespace}/{name}/tree/{revision}", dependencies=[EXPENSIVE])
 @router.get("/datasets/{namespace}/{name}/tree/{revision}", dependencies=[EXPENSIVE])
+@router.get("/{namespace}/{name}/commit/{revision}", dependencies=[EXPENSIVE])
+@router.get("/datasets/{namespace}/{name}/commit/{revision}", dependencies=[EXPENSIVE])
 def repository_page(
     request: Request,
     hub: HubDep,

@@ -1,8 +1,7 @@
-"""The lists of cards and datasets with their search, the leaderboard, the feed of new versions, and the icon."""
+"""The lists of cards and datasets with their search, the leaderboard, and the icon."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlencode
 
@@ -10,16 +9,15 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from kcard.hub import versions as card_versions
-from kcard.hub.accounts import Identity
-from kcard.hub.db.models import Repository, RepositoryType, Version
+from kcard.hub.db.models import RepositoryType, Version
 from kcard.hub.errors import Invalid
 from kcard.hub.search import FACTUALITY, ORDERS, Counts, SearchQuery
 from kcard.hub.search_index import FACETS
 from kcard.hub.server.concurrency import EXPENSIVE
 from kcard.hub.server.dependencies import HubDep, OptionalIdentity, OptionsDep, base_url
-from kcard.hub.server.web.cards import RepositoryRow, make_rows
+from kcard.hub.server.web.cards import make_rows
 from kcard.hub.server.web.measurements import Trust, load_trust
-from kcard.hub.server.web.render import page, read_template, render_template
+from kcard.hub.server.web.render import page, read_template
 from kcard.hub.services import HubServices
 from kcard.hub.values import format_score
 
@@ -27,12 +25,9 @@ router = APIRouter(include_in_schema=False)
 
 Number = TypeVar("Number", int, float)
 
-FEED_ENTRIES = 30
 DAY = "public, max-age=86400"
 ROWS = 25
 MAX_VALUES = 10  # of a facet
-# For a search that finds nothing: suggestions, words that are tried one by one, and names that are compared.
-MAX_NEARBY, MAX_TRIED_WORDS, MIN_WORD_CHARACTERS, MAX_NAMES = 5, 4, 3, 200
 MAX_LEADERS, MAX_UNRANKED, MAX_DOMAINS = 100, 20, 30
 MIN_LEADER_DOCUMENTS = 30
 TITLES = {
@@ -48,14 +43,6 @@ SORTS = {
     "downloads": "downloads",
     "date": "last changed",
 }
-
-
-@router.get("/feed.atom", dependencies=[EXPENSIVE])
-def feed(request: Request, hub: HubDep, options: OptionsDep) -> Response:
-    """Show the versions that were published last in public repositories."""
-    versions = card_versions.list_recent(hub.database, FEED_ENTRIES)
-    text = render_template("feed.xml", versions=versions, url=base_url(request, options))
-    return Response(text, media_type="application/atom+xml")
 
 
 @router.get("/favicon.svg", dependencies=[EXPENSIVE])
@@ -128,16 +115,9 @@ def home(
     type_: RepositoryType = "model" if address.path == "/" else "dataset"
     query = _make_query(type_, parameters)
     matches = hub.search.find(query, identity)
-    rows = make_rows(hub, matches.repositories)
-    nearby: list[RepositoryRow] = []
-    are_similar = False
-    if not rows:
-        nearby, are_similar = suggest_rows(hub, query, identity)
     return page(
         "home.html",
-        rows=rows,
-        nearby=nearby,
-        similar=are_similar,
+        rows=make_rows(hub, matches.repositories),
         matches=matches,
         query=query,
         parameters=parameters,
@@ -150,35 +130,6 @@ def home(
         hub_url=base_url(request, options),
         threshold=hub.registry.quarantine.threshold,
     )
-
-
-def suggest_rows(
-    hub: HubServices, query: SearchQuery, identity: Identity | None
-) -> tuple[list[RepositoryRow], bool]:
-    """Return repositories for a search without a result, and whether they resemble it: else they are the most
-    downloaded.
-
-    They match all words without the filters, one of the words or its beginning, or have a similar name.
-    """
-    similar: dict[int, Repository] = {}
-    words = query.words[:MAX_TRIED_WORDS]
-    texts = [" ".join(words), *words]
-    for word in words:
-        shorter = [word[:end] for end in (-1, -2, -3)]
-        texts += [text for text in shorter if len(text) >= MIN_WORD_CHARACTERS]
-    for text in dict.fromkeys(texts):
-        if text and len(similar) < MAX_NEARBY:
-            tried = SearchQuery(type=query.type, text=text, size=MAX_NEARBY)
-            similar |= {each.id: each for each in hub.search.find(tried, identity).repositories}
-    most_downloaded = SearchQuery(type=query.type, sort="downloads", size=MAX_NAMES)
-    popular = hub.search.find(most_downloaded, identity).repositories
-    if not similar:
-        by_name = {each.name.partition("/")[2].lower(): each for each in popular}
-        for word in words:
-            for name in get_close_matches(word, by_name, MAX_NEARBY):
-                similar[by_name[name].id] = by_name[name]
-    chosen = [*similar.values()] or popular
-    return make_rows(hub, chosen[:MAX_NEARBY]), bool(similar)
 
 
 def _make_query(type_: RepositoryType, parameters: Mapping[str, Any]) -> SearchQuery:

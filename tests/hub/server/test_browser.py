@@ -39,9 +39,7 @@ PAGES = {
     "text": "/lab/moons/blob/main/exam.json",
     "tensors": "/lab/moons/blob/main/adapter_model.safetensors",
     "commits": "/lab/moons/commits/main",
-    "commit": "/lab/moons/commit/v2",
     "leaderboard": "/leaderboard",
-    "api": "/docs",
     "missing": "/bob/none",
 }
 FAST = ("home", "card", "leaderboard")  # the others have parts of these

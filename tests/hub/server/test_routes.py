@@ -79,13 +79,13 @@ def test_every_first_segment_of_a_route_is_reserved() -> None:
     first = {route.path.split("/")[1] for route in routes}
     segments = {segment for segment in first if segment and not segment.startswith("{")}
     assert segments <= RESERVED | TAKEN
-    assert {"api", "feed.atom", "favicon.ico"} <= segments
+    assert {"api", "favicon.ico"} <= segments
     for name in segments:
         with pytest.raises(Invalid, match="is reserved"):
             check_unambiguous(check_namespace(name), account=True)
 
 
-@pytest.mark.parametrize("name", ["ask", "Compare", "leaderboard", "feed.atom", "robots.txt"])
+@pytest.mark.parametrize("name", ["ask", "Compare", "leaderboard", "robots.txt"])
 def test_an_account_is_not_called_like_a_page_of_the_hub_but_a_repository_may_be(
     shared: Shared, name: str
 ) -> None:
@@ -140,7 +140,6 @@ CARD = "/api/models/bob/card"
     [
         "/",
         "/datasets",
-        "/docs",
         "/openapi.json",
         "/healthz",
         "/readyz",
@@ -233,7 +232,7 @@ def test_a_host_that_is_none_is_a_400(shared: Shared, host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", [b"/api/models?search=\xff", b"/?q=\x80", b"/\xff/card", b"/docs?\xc3\xa9=\xff"]
+    "address", [b"/api/models?search=\xff", b"/?q=\x80", b"/\xff/card", b"/leaderboard?\xc3\xa9=\xff"]
 )
 def test_bytes_beyond_ascii_in_an_address_are_no_server_error(shared: Shared, address: bytes) -> None:
     request = b"GET %s HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n" % address

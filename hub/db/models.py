@@ -191,7 +191,7 @@ class Repository(Row):
 
 
 class Term(Row):
-    """A search term: an author (kind "author"), a tag ("tag"), or a word of a name or a tag ("word").
+    """A search term: an author (kind "author") or a tag ("tag").
 
     The key finds the repositories of a term, the index the terms of a repository.
     """

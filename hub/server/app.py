@@ -135,11 +135,10 @@ ROUTERS = (
     files.router,
 )
 PAGES = (
-    account.settings_router,
+    account.router,
     home.router,
     web_files.router,
     cards.router,  # /{namespace}/{name} matches paths of those above
-    account.router,
 )
 
 

@@ -117,6 +117,7 @@ def _cookie_name(url: str) -> str:
     return SECURE_COOKIE if url.startswith("https:") else COOKIE
 
 
+NO_NUL = r"\A[^\x00]*\z"  # of a text in a body: PostgreSQL can't store NUL
 HOST = re.compile(r"([A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{0,5})?")
 TYPES: dict[str, RepositoryType] = {"models": "model", "datasets": "dataset"}
 FALSE = frozenset(["", "0", "false"])

@@ -1,4 +1,4 @@
-"""Pages of files, one by one and listed, and of the history."""
+"""Pages of files, one by one and listed."""
 
 import json
 from contextlib import suppress
@@ -22,7 +22,7 @@ router = APIRouter(include_in_schema=False)
 MAX_SHOWN_CHARACTERS = 60_000  # of a text
 MAX_HEADER_BYTES = 4_000_000  # of a safetensors file
 MAX_TENSORS = 500
-MAX_FILES, MAX_COMMITS = 200, 50  # of a page
+MAX_FILES = 200  # of a page
 BINARY = {".safetensors", ".parquet", ".npz", ".npy", ".gguf", ".onnx"}
 BINARY |= {".png", ".jpg", ".jpeg", ".webp", ".gif"}
 
@@ -137,21 +137,5 @@ def blob(
         sha=sha,
         entry=entry,
         viewed=view_file(hub.blobs, entry),
-        here="",
-    )
-
-
-@router.get("/{namespace}/{name}/commits/{revision}", dependencies=[EXPENSIVE])
-@router.get("/datasets/{namespace}/{name}/commits/{revision}", dependencies=[EXPENSIVE])
-def commits(hub: HubDep, repository: WebRepository, revision: Segment) -> Response:
-    """Show the history of a revision; the next page starts with the parent of the last commit of this one."""
-    sha = hub.refs.resolve(repository, revision)
-    history = hub.commits.list(repository, sha, 0, MAX_COMMITS)
-    return render_page(
-        "commits.html",
-        row=load_row(hub, repository),
-        revision=revision,
-        commits=history,
-        older=history[-1].parent,
         here="",
     )

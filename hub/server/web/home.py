@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlencode
 
@@ -74,13 +75,15 @@ class ListAddress:
         """Return the URL with changed parameters, at the first page by default."""
         merged = {**self.parameters, "page": "", **changed}
         query = urlencode({name: value for name, value in merged.items() if value}, doseq=True)
-        return f"{self.path}?{query}" if query else self.path
+        return f"{self.path}?{query}".rstrip("?")
 
     def choice(self, facet: str, value: str, count: int, label: str = "", depth: int = 0) -> FacetChoice:
         """Return a value of a facet, whose URL chooses it; if it is chosen, its URL chooses none."""
         is_chosen = self.parameters[facet] == value
-        url = self.url(**{facet: "" if is_chosen else value})
-        return FacetChoice(label or value, count, url, is_chosen, depth)
+        chosen_next = value
+        if is_chosen:
+            chosen_next = ""
+        return FacetChoice(label or value, count, self.url(**{facet: chosen_next}), is_chosen, depth)
 
 
 def read_parameters(
@@ -181,16 +184,22 @@ def _list_facets(address: ListAddress, counts: Counts) -> list[tuple[str, list[F
 def _list_domains(address: ListAddress, counts: Mapping[str, int]) -> list[FacetChoice]:
     """Return the chosen domain with those above and directly below it; if none is chosen, the top-level ones."""
     chosen = address.parameters["domain"]
-    parts = chosen.split("/") if chosen else []
-    above = ["/".join(parts[: place + 1]) for place in range(len(parts))]
-    start = f"{chosen}/" if chosen else ""
-    below = [name for name in counts if name.startswith(start) and "/" not in name[len(start) :]]
+    below = [name for name in counts if name.rpartition("/")[0] == chosen]
     choices = []
-    for domain in (*above, *below[:MAX_VALUES]):
+    for domain in (*list_above(chosen), *below[:MAX_VALUES]):
         parent, _, own_name = domain.rpartition("/")
-        url = address.url(domain=parent if domain == chosen else domain)
+        url = address.url(domain=domain)
+        if domain == chosen:
+            url = address.url(domain=parent)
         choices.append(FacetChoice(own_name, counts.get(domain, 0), url, domain == chosen, domain.count("/")))
     return choices
+
+
+def list_above(domain: str) -> list[str]:
+    """Return the domains above a domain, the outermost first, and the domain; none if it is empty."""
+    if not domain:
+        return []
+    return [*accumulate(domain.split("/"), "{}/{}".format)]
 
 
 def _list_chips(address: ListAddress) -> list[tuple[str, str, str]]:
@@ -228,8 +237,8 @@ class Leader:
     @property
     def has_few_documents(self) -> bool:
         """Whether its factuality is the mean of so few documents that its place says little."""
-        count = None if self.trust.estimate is None else self.trust.estimate.count
-        return count is None or count < MIN_LEADER_DOCUMENTS
+        estimate = self.trust.estimate
+        return estimate is None or estimate.count is None or estimate.count < MIN_LEADER_DOCUMENTS
 
 
 @router.get("/leaderboard", dependencies=[EXPENSIVE])
@@ -238,8 +247,8 @@ def leaderboard(hub: HubDep, domain: str = "") -> Response:
     query = SearchQuery(facets={"domain": domain}, verified=True, sort="factuality", size=MAX_LEADERS)
     ranking = hub.search.find(query)
     counts = ranking.counts.facets["domain"]
-    parts = domain.split("/") if domain else []
-    below = [name for name in counts if name.rpartition("/")[0] == domain and name.count("/") == len(parts)]
+    above = list_above(domain)
+    below = [name for name in counts if name.rpartition("/")[0] == domain]
     leaders = []
     for row in make_rows(hub, ranking.repositories):
         if row.summary is not None and row.trust is not None and row.trust.audit is not None:
@@ -251,7 +260,7 @@ def leaderboard(hub: HubDep, domain: str = "") -> Response:
     return page(
         "leaderboard.html",
         domain=domain,
-        above=["/".join(parts[: place + 1]) for place in range(len(parts))],
+        above=above,
         below=below[:MAX_DOMAINS],
         counts=counts,
         leaders=merge_copies(hub, leaders),

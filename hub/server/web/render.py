@@ -100,7 +100,7 @@ def page_address(repository: Repository, *parts: str, path: str = "") -> str:
 
     `path`: of a file, with which the address ends.
     """
-    address = f"/datasets/{repository.name}" if repository.type == "dataset" else f"/{repository.name}"
+    address = repository.path
     for part in parts:
         address += f"/{quote(part, safe='')}"
     return f"{address}/{quote(path)}" if path else address

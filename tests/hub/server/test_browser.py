@@ -38,7 +38,6 @@ PAGES = {
     "files": "/lab/moons/files/main",
     "text": "/lab/moons/blob/main/exam.json",
     "tensors": "/lab/moons/blob/main/adapter_model.safetensors",
-    "commits": "/lab/moons/commits/main",
     "leaderboard": "/leaderboard",
     "missing": "/bob/none",
 }
@@ -137,7 +136,7 @@ def test_copying_takes_the_command_that_is_shown(browser: "Browser", samples: Sh
 
 # What people with an account do.
 
-PEOPLES_PAGES = ("/", "/bob", "/bob/open", "/bob/gated", "/settings/tokens", "/lab/held", "/none/none")
+PEOPLES_PAGES = ("/", "/bob/open", "/bob/gated", "/settings/tokens", "/lab/held", "/none/none")
 FAST_PAGES = ("/settings/tokens", "/lab/held")
 
 

@@ -19,7 +19,6 @@ from kcard.hub.server.limits import BodyLimit, LoginLimit, RateLimit
 from kcard.hub.server.responses import describe_invalid, make_json_error
 from kcard.hub.server.routes import (
     access,
-    accounts,
     audits,
     commit,
     files,
@@ -122,13 +121,12 @@ READ_FAILURES = {400: Invalid, 413: TooLarge}
 
 ROUTERS = (
     monitoring.router,
-    accounts.router,
+    access.router,  # /api/{types} matches /api/whoami-v2
     repos.router,
     audits.router,
     models.router,
     trees.router,
     refs.router,
-    access.router,
     commit.router,
     lfs.router,
     uploads.router,

@@ -111,7 +111,7 @@ def seed(database: Database, blobs: Blobs, count: int, *, draw: random.Random | 
         versions.extend(
             (kind, term, card.number)
             for card in some
-            for kind, term in search_index.make_terms(card.name, card.tags)
+            for kind, term in {*search_index.exact_terms(card.tags, card.name.partition("/")[0])}
         )
         with database.write() as session:
             connection = session.connection()

@@ -27,17 +27,6 @@ RESERVED |= {"openapi.json", "organizations", "readyz", "settings", "spaces", "s
 AMBIGUOUS = {"commit", "raw", "resolve", "revision", "tree"}
 # The organisation of the cards that `kcard publish` adds to this hub, which the hub creates with the first of them.
 OWN_NAMESPACE = "library"
-# Names that are refused for new accounts only: first segments of paths where their page would be, and that one.
-TAKEN = {
-    "ask",
-    "compare",
-    "favicon.ico",
-    "favicon.svg",
-    "feed.atom",
-    "leaderboard",
-    "robots.txt",
-    OWN_NAMESPACE,
-}
 
 
 def fold_name(name: str) -> str:
@@ -74,9 +63,9 @@ def check_namespace(name: str) -> str:
     return name
 
 
-def check_unambiguous(name: str, *, account: bool = False) -> None:
-    """Raise Invalid if the name of a new account or repository (without its namespace) is one that the hub uses."""
-    if fold_name(name) in AMBIGUOUS or (account and fold_name(name) in TAKEN):
+def check_unambiguous(name: str) -> None:
+    """Raise Invalid if the name of a new account or repository (without its namespace) is a word of the hub's paths."""
+    if fold_name(name) in AMBIGUOUS:
         raise Invalid(f"name {name!r} is reserved, since the hub uses it itself: choose another")
 
 
@@ -345,7 +334,9 @@ def find_roles(session: Session, user_id: int) -> Mapping[str, Role]:
 
 def _add_account(session: Session, account: Account, by: str | None) -> Account:
     name, account.folded = account.name, fold_name(account.name)
-    check_unambiguous(check_namespace(name), account=True)
+    check_unambiguous(check_namespace(name))
+    if account.folded == OWN_NAMESPACE:
+        raise Invalid(f"name {name!r} is reserved for the hub's own cards: choose another")
     check_text("fullname", account.fullname or "")
     check_text("email", account.email or "")
     taken = session.scalar(select(Account.name).where(Account.folded == account.folded))

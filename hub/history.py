@@ -170,7 +170,6 @@ def add_holdings(session: Session, repository_id: int, entries: Mapping[str, Ent
 CommitList: TypeAlias = list[Commit]  # `list` is a method below
 MAX_TITLE_CHARACTERS, MAX_MESSAGE_CHARACTERS = 500, 20_000  # characters, the latter also of tags
 MAX_COMMIT_ATTEMPTS = 100  # of a commit without a parent, which is retried after a concurrent one
-MAX_SKIPPED_COMMITS = 10_000  # commits before a page of the history; walking them takes 30 ms
 
 
 class Commits:
@@ -193,8 +192,8 @@ class Commits:
         """Commit the operations to a branch, all of them or none.
 
         `parent` is the expected head of the branch; None: any. Every added entry must be an upload of this account,
-        or in a repository whose files it may download. Raises WrongParent, NotFound (branch, or an entry to delete or
-        copy), Invalid (paths, a large file that was not uploaded), TooLarge (files, quota, metadata), and what
+        or in a repository whose files it may download. Raises WrongParent, NotFound (branch, or an entry to delete),
+        Invalid (paths, a large file that was not uploaded), TooLarge (files, quota, metadata), and what
         `require_write_now` does.
         """
         if not title.strip():
@@ -219,7 +218,7 @@ class Commits:
                 )
             # The new tree and its metadata, outside of the write transaction, since both take long.
             before = self._read_stored_tree(repository, head)
-            tree = trees.apply_operations(before.tree, operations, lambda c: self.tree(repository, c), head)
+            tree = trees.apply_operations(before.tree, operations, head)
             draft = draft_commit(repository.id, before, tree, title, message, identity.name)
             metadata_of_main = read_metadata(tree, self._blobs, before.tree) if branch == MAIN else None
             with self._database.write() as session:
@@ -255,36 +254,24 @@ class Commits:
             raise unknown_commit(repository, sha)
         return commit
 
-    def list(self, repository: Repository, sha: str, page: int = 0, size: int = 50) -> CommitList:
-        """Return a page of the commit's history, the commit first; pages count from 0.
-
-        Raises Invalid for a page that starts after more than MAX_SKIPPED_COMMITS: list from an older commit instead.
-        """
-        if page * size > MAX_SKIPPED_COMMITS:
-            raise Invalid(
-                f"page {page} starts after {page * size} commits, the limit is {MAX_SKIPPED_COMMITS}: follow the "
-                "Link header"
-            )
-        # A commit and its ancestors, up to the end of the page.
+    def list(self, repository: Repository, sha: str, size: int = 50) -> CommitList:
+        """Return the newest commits of a commit's history, the commit first. Raises NotFound."""
         columns = (Commit.sha, Commit.parent)
         start = select(*columns, literal(0).label("depth")).where(*_is_commit(repository, sha))
         ancestry = start.cte("ancestry", recursive=True)
         above = (Commit.repository_id == repository.id, Commit.sha == ancestry.c.parent)
-        more = select(*columns, ancestry.c.depth + 1).where(*above, ancestry.c.depth + 1 < (page + 1) * size)
+        more = select(*columns, ancestry.c.depth + 1).where(*above, ancestry.c.depth + 1 < size)
         ancestry = ancestry.union_all(more)
         query = (
             select(Commit)
             .join(ancestry, Commit.sha == ancestry.c.sha)
-            .where(Commit.repository_id == repository.id, ancestry.c.depth >= page * size)
+            .where(Commit.repository_id == repository.id)
             .order_by(ancestry.c.depth)
         )
         with self._database.read() as session:
             ancestors = [*session.scalars(query)]
-            if (
-                not ancestors
-                and session.scalar(select(Commit.id).where(*_is_commit(repository, sha))) is None
-            ):
-                raise unknown_commit(repository, sha)
+        if not ancestors:
+            raise unknown_commit(repository, sha)
         return ancestors
 
     def tree(self, repository: Repository, sha: str) -> dict[str, Entry]:

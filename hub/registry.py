@@ -114,10 +114,11 @@ class Hub:
             manifest, published = version.manifest, f"{version.published:%Y-%m-%d}"
             known = [manifest.description, manifest.kind, manifest.domain, shown_size(version.size)]
             rows.append([version.reference, *known, published])
-        count = f"{len(versions)} card{'' if len(versions) == 1 else 's'}"
-        caption = (
-            count if len(versions) <= MAX_NOTEBOOK_CARDS else f"the first {MAX_NOTEBOOK_CARDS} of {count}"
-        )
+        caption = f"{len(versions)} cards"
+        if len(versions) == 1:
+            caption = "1 card"
+        if len(versions) > MAX_NOTEBOOK_CARDS:
+            caption = f"the first {MAX_NOTEBOOK_CARDS} of {caption}"
         headings = ("card", "description", "kind", "domain", "size", "published")
         return table_html(f"Hub in {self.home}", [(caption, headings, rows)])
 
@@ -364,7 +365,9 @@ class Hub:
 
     def _versions_of(self, ref: str) -> Versions:
         """Return every version for a card name, else the one of the reference."""
-        return [self.get(ref)] if "@" in ref else self.versions(ref)
+        if "@" in ref:
+            return [self.get(ref)]
+        return self.versions(ref)
 
     def __iter__(self) -> Iterator[Version]:
         """Iterate over the newest version of every card, by name."""
@@ -385,7 +388,9 @@ class Hub:
         domain  that domain and those below it
         base    the base model's name, with or without its organisation
         """
-        newest = list_newest(self.database, None if domain is None else domain.rstrip("/"), base)
+        if domain is not None:
+            domain = domain.rstrip("/")
+        newest = list_newest(self.database, domain, base)
         words = (text or "").casefold().split()
         matching = []
         for version in newest:

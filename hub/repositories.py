@@ -169,6 +169,7 @@ class Repositories:
                 session.add(Like(repository_id=repository.id, account_id=account_id))
             count = select(func.count()).where(Like.repository_id == repository.id)
             current.likes = session.scalar(count) or 0
+            search_index.mark_changed(session, [repository.id])
 
     def request_access(self, repository: Repository, account_id: int, note: str = "") -> AccessState:
         """Request access to a gated repository, unless already done; `note`: why. Returns the state."""

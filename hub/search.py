@@ -2,13 +2,12 @@
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import select, text
+from sqlalchemy import String, cast, func, select, text
 from sqlalchemy.orm import Session
 
 from kcard.hub.accounts import Identity
@@ -56,10 +55,12 @@ def find_matches(session: Session, words: Sequence[str]) -> NDArray[np.int64]:
     if not words:
         return np.empty(0, np.int64)
     database = session.get_bind().dialect.name
-    ids: str | None = session.scalar(text(MATCHES[database]), {"words": _query(database, words)})
-    if not ids:
-        return np.empty(0, np.int64)
-    return np.fromstring(ids, dtype=np.int64, sep=",")
+    return _read_ids(session.scalar(text(MATCHES[database]), {"words": _query(database, words)}))
+
+
+def _read_ids(joined: str | None) -> NDArray[np.int64]:
+    """Return ids that were joined by commas; None: there are none."""
+    return np.fromstring(joined or "", dtype=np.int64, sep=",")
 
 
 def score_matches(session: Session, words: Sequence[str]) -> dict[int, float]:
@@ -85,12 +86,17 @@ COLUMNS = {
     "id": (Repository.id, np.int64),
     "is_model": (Repository.type == "model", np.bool_),
     "public": (Repository.visibility == PUBLIC, np.bool_),
+    "gated": (Repository.gated != "no", np.bool_),
     "modified": (Repository.modified, np.float64),
+    "created": (Repository.created, np.float64),
     "downloads": (Repository.downloads, np.int64),
+    "likes": (Repository.likes, np.int64),
     "verified": (SearchRow.verified, np.bool_),
     "factuality": (SearchRow.factuality, np.float64),
     **{facet: (getattr(SearchRow, facet), np.int32) for facet in FACETS},
 }
+
+TIMES = ("modified", "created")  # as seconds since 1970
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,7 @@ class Snapshot:
     removed: int
     columns: Mapping[str, Array]
     values: Mapping[str, Sequence[str]]
+    _orders: dict[str, Array] = field(default_factory=dict)
 
     def __getitem__(self, column: str) -> Array:
         return self.columns[column]
@@ -115,23 +122,17 @@ class Snapshot:
         mask: Array = np.isin(self["id"], np.asarray(ids, dtype=np.int64))
         return mask
 
-    @cached_property
-    def by_date(self) -> Array:
-        """The indices of all repositories, the last changed first."""
-        return self._ordered(self["modified"])
+    def descending(self, column: str) -> Array:
+        """Return the indices of all repositories, the highest value of a column first, then the highest id.
 
-    @cached_property
-    def by_downloads(self) -> Array:
-        return self._ordered(self["downloads"])
-
-    @cached_property
-    def by_factuality(self) -> Array:
-        """Verified ones come first, unmeasured ones last."""
-        return self._ordered(np.nan_to_num(self["factuality"], nan=-1.0) + 2 * self["verified"])
-
-    def _ordered(self, key: Array) -> Array:
-        order: Array = np.lexsort((-self["id"], -key))
-        return order
+        Of factuality, verified ones come first, unmeasured ones last.
+        """
+        if column not in self._orders:
+            key = self[column]
+            if column == "factuality":
+                key = np.nan_to_num(key, nan=-1.0) + 2 * self["verified"]
+            self._orders[column] = np.lexsort((-self["id"], -key))
+        return self._orders[column]
 
 
 class SearchIndex:
@@ -171,7 +172,7 @@ class SearchIndex:
         arrays: dict[str, Array] = {}
         for place, (name, (_, kind)) in enumerate(COLUMNS.items()):
             values = [row[place] for row in rows]
-            if name == "modified":
+            if name in TIMES:
                 values = [value.timestamp() for value in values]
             elif name in FACETS:
                 codes = self._codes[name]
@@ -253,22 +254,16 @@ class SearchResults:
 class RepositorySearch:
     """Search in a database."""
 
-    def __init__(self, database: Database) -> None:
-        self._database, self._index = database, SearchIndex()
+    def __init__(self, database: Database, index: SearchIndex) -> None:
+        self._database, self._index = database, index
 
     def find(self, query: SearchQuery, identity: Identity | None = None) -> SearchResults:
         """Return a page of the repositories that the identity may read."""
         with self._database.read() as session:
             snapshot = self._index.at(session)
-            always = (snapshot["is_model"] == (query.type == "model")) & _readable(
-                session, snapshot, identity
+            always = select_matching(
+                session, snapshot, query.type, identity, query.text, query.tags, query.author
             )
-            # Repositories with all words, the author and the tags.
-            if query.text.strip():
-                always &= snapshot.having(find_matches(session, query.words))
-            for kind, term in exact_terms(query.tags, query.author or None):
-                having = select(Term.repository_id).where(Term.kind == kind, Term.term == term)
-                always &= snapshot.having(session.scalars(having).all())
             # For each facet of the query, by name: the repositories that have its value.
             chosen: dict[str, Array] = {}
             for facet, value in (query.facets or {}).items():
@@ -300,13 +295,29 @@ class RepositorySearch:
         return SearchResults(page, total, pages, Counts(facets, verified, factuality))
 
 
-def _readable(session: Session, snapshot: Snapshot, identity: Identity | None) -> Array:
-    """Return whether the identity may read each repository."""
-    if identity is None:
-        return snapshot["public"]
-    private = select(Repository.id).where(Repository.visibility == PRIVATE, readable(identity))
-    visible: Array = snapshot["public"] | snapshot.having(session.scalars(private).all())
-    return visible
+def select_matching(
+    session: Session,
+    snapshot: Snapshot,
+    type_: RepositoryType,
+    identity: Identity | None,
+    text: str,
+    tags: Sequence[str],
+    author: str | None,
+) -> Array:
+    """Return whether each repository is of the type, may be read, and has all words, the tags and the author."""
+    matching = snapshot["public"].copy()
+    if identity is not None:
+        private = select(Repository.id).where(Repository.visibility == PRIVATE, readable(identity))
+        matching |= snapshot.having(session.scalars(private).all())
+    matching &= snapshot["is_model"] == (type_ == "model")
+    if text.strip():
+        matching &= snapshot.having(find_matches(session, [*dict.fromkeys(normalise_words(text))]))
+    for kind, term in exact_terms(tags, author or None):
+        ids = func.aggregate_strings(cast(Term.repository_id, String), ",")
+        matching &= snapshot.having(
+            _read_ids(session.scalar(select(ids).where(Term.kind == kind, Term.term == term)))
+        )
+    return matching
 
 
 def _is_value(facet: str, value: str, other: str) -> bool:
@@ -330,12 +341,10 @@ def _sort(session: Session, snapshot: Snapshot, query: SearchQuery, matching: Ar
         score = np.asarray([scored.get(int(id_), 0.0) for id_ in snapshot["id"][places]])
         ranked: Array = places[np.lexsort((-snapshot["id"][places], -score))]
         return ranked
-    order = {
-        "relevance": snapshot.by_downloads if by_relevance else snapshot.by_date,
-        "date": snapshot.by_date,
-        "downloads": snapshot.by_downloads,
-        "factuality": snapshot.by_factuality,
-    }[query.sort]
+    column = {"date": "modified", "relevance": "modified"}.get(query.sort, query.sort)
+    if by_relevance:
+        column = "downloads"
+    order = snapshot.descending(column)
     filtered: Array = order[matching[order]]
     return filtered
 

@@ -14,29 +14,12 @@ from kcard.batching import batched
 from kcard.hub import figures
 from kcard.hub.db.models import Repository, SearchClock, SearchRow, Term, Version
 
-# Search terms of a repository: its author, its tags, and the words of its name and tags.
-#
-# A word is a run of letters and digits, in lower case: gpt2-large has the words gpt2 and large.
+# Search terms of a repository: its author and its tags, in lower case.
 
-AUTHOR, TAG, WORD = "author", "tag", "word"
+AUTHOR, TAG = "author", "tag"
 MAX_TERM_CHARACTERS = 200
+# A word is a run of letters and digits: gpt2-large has the words gpt2 and large.
 WORDS = re.compile(r"[^\W_]+")
-
-
-def split_words(*texts: str) -> set[str]:
-    """Return the distinct words of texts, in lower case."""
-    return {word[:MAX_TERM_CHARACTERS] for text in texts for word in WORDS.findall(text.lower())}
-
-
-def make_terms(name: str, tags: Iterable[str]) -> set[tuple[str, str]]:
-    """Return the kind and the text of all terms of a repository with this name and these tags."""
-    lowered = [tag.lower()[:MAX_TERM_CHARACTERS] for tag in tags]
-    author = name.partition("/")[0].lower()
-    return {
-        (AUTHOR, author),
-        *((TAG, tag) for tag in lowered),
-        *((WORD, word) for word in split_words(name, *lowered)),
-    }
 
 
 def exact_terms(tags: Iterable[str], author: str | None) -> list[tuple[str, str]]:
@@ -50,10 +33,8 @@ def exact_terms(tags: Iterable[str], author: str | None) -> list[tuple[str, str]
 def replace_terms(session: Session, repository_id: int, name: str, tags: Iterable[str]) -> None:
     """Replace the terms of a repository."""
     session.execute(delete(Term).where(Term.repository_id == repository_id))
-    rows = [
-        {"kind": kind, "term": term, "repository_id": repository_id}
-        for kind, term in sorted(make_terms(name, tags))
-    ]
+    terms = exact_terms(tags, name.partition("/")[0])
+    rows = [{"kind": kind, "term": term, "repository_id": repository_id} for kind, term in sorted(set(terms))]
     session.execute(insert(Term), rows)
 
 

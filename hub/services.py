@@ -17,7 +17,7 @@ from kcard.hub.publications import Publications
 from kcard.hub.quotas import Reservations
 from kcard.hub.registry import Hub
 from kcard.hub.repositories import Repositories
-from kcard.hub.search import RepositorySearch
+from kcard.hub.search import RepositorySearch, SearchIndex
 from kcard.hub.storage import Blobs, open_private, partial_folder
 from kcard.hub.tokens import Sessions, TokenStore
 from kcard.hub.uploads import Uploads, Verdicts
@@ -50,7 +50,8 @@ class HubServices:
         self.tokens = TokenStore(database)
         self.sessions = Sessions(database, self.tokens)
         self.repositories = Repositories(database, blobs, quota=quota)
-        self.listing, self.search = Listing(database), RepositorySearch(database)
+        index = SearchIndex()
+        self.listing, self.search = Listing(database, index), RepositorySearch(database, index)
         self.commits, self.refs = Commits(database, blobs, quota=quota), Refs(database, quota=quota)
         self.uploads, self.verdicts = Uploads(database, blobs, quota=quota), Verdicts(database)
         self.reservations = Reservations(database, quota=quota)

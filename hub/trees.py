@@ -23,7 +23,7 @@ from kcard.hub.checks.paths import check_tree
 from kcard.hub.db.models import Commit
 from kcard.hub.errors import NotFound, Refused
 from kcard.hub.storage import Blob
-from kcard.hub.values import Add, Copy, Delete, DeleteFolder, Entry, Operation
+from kcard.hub.values import Add, Delete, DeleteFolder, Entry, Operation
 
 # Entries of files in a commit, with git's object ids: text as regular files, everything else as large files.
 
@@ -83,15 +83,11 @@ def total_size(tree: Mapping[str, Entry]) -> int:
 
 
 def apply_operations(
-    tree: Mapping[str, Entry],
-    operations: Iterable[Operation],
-    at: Callable[[str], Mapping[str, Entry]],
-    head: str | None = None,
+    tree: Mapping[str, Entry], operations: Iterable[Operation], head: str | None = None
 ) -> Tree:
-    """Apply operations to a tree and return the new one.
+    """Apply operations to a tree, that of the commit `head`, and return the new one.
 
-    `at` returns the tree of another commit of the repository, for copies. Raises NotFound for a missing path to delete
-    or copy, Invalid for conflicting paths, TooLarge for too many files.
+    Raises NotFound for a missing path to delete, Invalid for conflicting paths, TooLarge for too many files.
     """
     new = dict(tree)
     for operation in operations:
@@ -107,11 +103,6 @@ def apply_operations(
                     raise _absent(path, head)
                 for file in inside:
                     del new[file]
-            case Copy(source, commit, path):
-                original = at(commit).get(source)
-                if original is None:
-                    raise _absent(source, commit)
-                new[path] = Entry(path, original.oid, original.sha256, original.size, original.lfs)
     check_tree(sorted(new))
     return {path: new[path] for path in sorted(new)}
 

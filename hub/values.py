@@ -233,13 +233,4 @@ class DeleteFolder:
     path: str
 
 
-@dataclass(frozen=True)
-class Copy:
-    """Copy a file from a commit of the same repository."""
-
-    source: str
-    commit: str
-    path: str
-
-
-Operation: TypeAlias = Add | Delete | DeleteFolder | Copy
+Operation: TypeAlias = Add | Delete | DeleteFolder

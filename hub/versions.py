@@ -169,14 +169,6 @@ def list_derived(database: Database, sha256: Sequence[str], identity: Identity |
         return name_versions(session, query)
 
 
-def list_recent(database: Database, count: int) -> list[Version]:
-    """Return the versions that were published last in public repositories, newest first."""
-    with database.read() as session:
-        return name_versions(
-            session, ALL_VERSIONS.where(readable(None)).order_by(Version.id.desc()).limit(count)
-        )
-
-
 def find_measured(database: Database, repository_ids: Iterable[int]) -> dict[int, Version]:
     """Return the newest version of each repository whose factuality an audit measured with independent evidence.
 
@@ -219,11 +211,13 @@ def find_contents(database: Database, version_ids: Sequence[int]) -> dict[int, s
 def list_overlapping(database: Database, domain: str, limit: int) -> list[Version]:
     """Return newest versions of public cards of a domain that only evidence with their own corpus has measured."""
     audit = select(AuditRow.id).where(AuditRow.version_id == Version.id, AuditRow.kind == figures.AUDIT)
-    below = or_(Version.domain == domain, Version.domain.startswith(f"{domain}/", autoescape=True))
+    inside: ColumnElement[bool] = true()
+    if domain:
+        inside = or_(Version.domain == domain, Version.domain.startswith(f"{domain}/", autoescape=True))
     query = ALL_VERSIONS.where(
         IS_NEWEST,
         readable(None),
-        below if domain else true(),
+        inside,
         figures.last_audited_factuality().is_(None),
         audit.where(AuditRow.factuality.is_not(None)).exists(),
     )
@@ -312,7 +306,9 @@ def list_names(database: Database) -> list[str]:
 def list_all(database: Database, name: str | None = None) -> list[Version]:
     """Return every version of a card, or of all cards, oldest first."""
     with database.read() as session:
-        return find_versions(session, *([] if name is None else [is_card(name)]))
+        if name is None:
+            return find_versions(session)
+        return find_versions(session, is_card(name))
 
 
 def list_newest(database: Database, domain: str | None = None, base: str | None = None) -> list[Version]:

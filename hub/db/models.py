@@ -189,9 +189,14 @@ class Repository(Row):
     def namespace(self) -> str:
         return self.name.partition("/")[0]
 
+    @property
+    def path(self) -> str:
+        """The path of its page, below which are those of its files."""
+        return f"/datasets/{self.name}" if self.type == "dataset" else f"/{self.name}"
+
 
 class Term(Row):
-    """A search term: an author (kind "author"), a tag ("tag"), or a word of a name or a tag ("word").
+    """A search term: an author (kind "author") or a tag ("tag").
 
     The key finds the repositories of a term, the index the terms of a repository.
     """

@@ -57,12 +57,14 @@ def make_postgresql_engine(url: URL, *, write: bool, serving: bool) -> Engine:
     """Make an engine for writers or readers. `serving`: with a time limit for statements. Raises MissingExtra."""
     session: dict[str, Any] = dict(SESSION)
     connect_seconds, pool_seconds = 10, WAIT_SECONDS
+    # Threads take turns to write, so that one connection is enough.
+    connections, more_connections, statement_seconds = 8, 8, READ_SECONDS
+    if write:
+        connections, more_connections, statement_seconds = 1, 0, WRITE_SECONDS
     if serving:
-        connect_seconds = CONNECT_SECONDS
-        pool_seconds = WRITE_SECONDS if write else READ_SECONDS
-        session["statement_timeout"] = pool_seconds * 1000
-    from_url = url.query.get("options", "")
-    options = [from_url] if isinstance(from_url, str) else [*from_url]
+        connect_seconds, pool_seconds = CONNECT_SECONDS, statement_seconds
+        session["statement_timeout"] = statement_seconds * 1000
+    options = [*url.normalized_query.get("options", ())]
     options += [f"-c {name}={value}" for name, value in session.items()]
     arguments = {
         **NETWORK,
@@ -78,9 +80,8 @@ def make_postgresql_engine(url: URL, *, write: bool, serving: bool) -> Engine:
             hide_parameters=True,
             pool_pre_ping=True,  # the server may have restarted
             pool_timeout=pool_seconds,
-            # Threads take turns to write, so that one connection is enough.
-            pool_size=1 if write else 8,
-            max_overflow=0 if write else 8,
+            pool_size=connections,
+            max_overflow=more_connections,
         )
     except ModuleNotFoundError:
         raise MissingExtra("PostgreSQL needs psycopg: pip install 'kcard[postgres]'") from None
@@ -120,18 +121,21 @@ def make_engine(url: URL, *, write: bool, serving: bool = False) -> Engine:
     `serving`: for servers, which keep connections open and wait for seconds only. Raises MissingExtra without the
     PostgreSQL driver.
     """
-    make = make_sqlite_engine if url.drivername == "sqlite" else make_postgresql_engine
-    return make(url, write=write, serving=serving)
+    if url.drivername == "sqlite":
+        return make_sqlite_engine(url, write=write, serving=serving)
+    return make_postgresql_engine(url, write=write, serving=serving)
 
 
 def make_sqlite_engine(url: URL, *, write: bool, serving: bool) -> Engine:
     pool: dict[str, Any] = {"poolclass": NullPool}
+    connections, wait_seconds, begin_statement = 8, READER_WAIT_SECONDS, "BEGIN"
     if serving:
-        pool = {"poolclass": QueuePool, "pool_size": 1 if write else 8, "max_overflow": -1}
+        wait_seconds = SERVED_READER_WAIT_SECONDS
+    if write:  # writers lock at once: upgrading a read transaction may fail without waiting
+        connections, wait_seconds, begin_statement = 1, WAIT_SECONDS, "BEGIN IMMEDIATE"
+    if serving:
+        pool = {"poolclass": QueuePool, "pool_size": connections, "max_overflow": -1}
     engine = create_engine(url, hide_parameters=True, **pool)
-    wait_seconds = SERVED_READER_WAIT_SECONDS if serving else READER_WAIT_SECONDS
-    if write:
-        wait_seconds = WAIT_SECONDS
 
     @event.listens_for(engine, "connect")
     def connect(connection: Any, _record: object) -> None:
@@ -142,8 +146,7 @@ def make_sqlite_engine(url: URL, *, write: bool, serving: bool) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        # Writers lock at once: upgrading a read transaction may fail without waiting.
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+        connection.exec_driver_sql(begin_statement)
 
     return engine
 

@@ -2,7 +2,7 @@
 
 import re
 
-from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
@@ -19,7 +19,6 @@ from kcard.hub.server.limits import BodyLimit, LoginLimit, RateLimit
 from kcard.hub.server.responses import describe_invalid, make_json_error
 from kcard.hub.server.routes import (
     access,
-    accounts,
     audits,
     commit,
     files,
@@ -33,7 +32,7 @@ from kcard.hub.server.routes import (
 from kcard.hub.server.web import account, cards, home
 from kcard.hub.server.web import files as web_files
 from kcard.hub.server.web.forms import remember_visitor
-from kcard.hub.server.web.render import make_error_response, page, wants_html
+from kcard.hub.server.web.render import make_error_response, wants_html
 from kcard.hub.services import HubServices
 from kcard.hub.storage import is_full
 from kcard.version import __version__
@@ -117,44 +116,27 @@ class HeadRequests:
             scope["method"] = "HEAD"  # as it is logged
 
 
-docs_router = APIRouter(include_in_schema=False)
-
-
-@docs_router.get("/docs")
-def docs(request: Request) -> Response:
-    """Show the API as a page without scripts."""
-    paths = request.app.openapi()["paths"]
-    operations = []
-    for path, methods in paths.items():
-        for method, operation in methods.items():
-            operations.append((method.upper(), path, operation.get("description", "")))
-    return page("openapi.html", operations=operations)
-
-
 # Errors for a request body that could not be read, by status.
 READ_FAILURES = {400: Invalid, 413: TooLarge}
 
 ROUTERS = (
     monitoring.router,
-    accounts.router,
+    access.router,  # /api/{types} matches /api/whoami-v2
     repos.router,
     audits.router,
     models.router,
     trees.router,
     refs.router,
-    access.router,
     commit.router,
     lfs.router,
     uploads.router,
     files.router,
 )
 PAGES = (
-    docs_router,
-    account.settings_router,
+    account.router,
     home.router,
     web_files.router,
     cards.router,  # /{namespace}/{name} matches paths of those above
-    account.router,
 )
 
 
@@ -179,7 +161,6 @@ def create_app(hub: HubServices, options: ServerOptions | None = None) -> FastAP
     app.state.options = options
     app.state.caches = Caches(hub)
     app.state.login_limit = LoginLimit(options.counts)
-    app.state.metrics = monitoring.Metrics(options.metrics)
     for router in ROUTERS:
         app.include_router(router)
     for router in PAGES:
@@ -195,7 +176,7 @@ def create_app(hub: HubServices, options: ServerOptions | None = None) -> FastAP
         # A hub with a public URL is behind a proxy, whose clients may seem to be on this machine.
         app.add_middleware(RateLimit, options.rate, options.counts, own=options.url is not None)
     app.add_middleware(SecurityHeaders, https=(options.url or "").startswith("https:"))
-    app.add_middleware(monitoring.Instrumentation, app.state.metrics)
+    app.add_middleware(monitoring.RequestLog)
     app.add_middleware(RawPath)
     return app
 
@@ -220,7 +201,7 @@ def answer_full_disk(_request: Request, error: Exception) -> Response:
 def answer_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        return make_error_response(request, NotFound("object", "unknown path: see /docs"))
+        return make_error_response(request, NotFound("object", "unknown path: see /openapi.json"))
     if error.status_code in READ_FAILURES and wants_html(request):
         return make_error_response(request, READ_FAILURES[error.status_code](error.detail))
     return JSONResponse({"error": error.detail}, error.status_code, headers=error.headers)

@@ -43,7 +43,6 @@ class ServerOptions:
     visibility      of a new repository whose creator does not choose
     exam            whether a card with a model needs an exam to be published
     rate            downloads a minute from one account or address, other requests cost more; 0: no limit
-    metrics         the folder for the metrics of all workers; None: only this process
     counts          the file for the rate limit of all workers; None: only this process
     chat            the URL of a page to ask (kcard serve), which the pages link to; None: they don't
     """
@@ -57,7 +56,6 @@ class ServerOptions:
     visibility: Visibility = "public"
     exam: Literal["required", "optional"] = "required"
     rate: int = 3000
-    metrics: str | None = None
     counts: str | None = None
     chat: str | None = None
 
@@ -119,6 +117,7 @@ def _cookie_name(url: str) -> str:
     return SECURE_COOKIE if url.startswith("https:") else COOKIE
 
 
+NO_NUL = r"\A[^\x00]*\z"  # of a text in a body: PostgreSQL can't store NUL
 HOST = re.compile(r"([A-Za-z0-9._~-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{0,5})?")
 TYPES: dict[str, RepositoryType] = {"models": "model", "datasets": "dataset"}
 FALSE = frozenset(["", "0", "false"])

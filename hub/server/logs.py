@@ -21,7 +21,7 @@ SECRETS = (
 )
 UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 PLAIN = re.compile(r"[^\s\"'=\\]+")
-PROBES = ("/healthz", "/readyz", "/metrics")  # which are neither limited nor logged
+PROBES = ("/healthz", "/readyz")  # which are neither limited nor logged
 MAX_PATH_CHARACTERS = 500
 
 logger = logging.getLogger("kcard.hub.server")
@@ -67,7 +67,7 @@ class JsonFormatter(logging.Formatter):
 
 def log_configuration(form: LogFormat) -> dict[str, Any]:
     """Return the configuration of kcard's and uvicorn's logs, for logging.config.dictConfig."""
-    formatter = JsonFormatter if form == "json" else TextFormatter
+    formatter = {"json": JsonFormatter, "text": TextFormatter}[form]
     settings = {"handlers": ["stderr"], "level": "INFO", "propagate": False}
     return {
         "version": 1,
@@ -98,7 +98,7 @@ def log_request(scope: Scope, identifier: str, status: int, seconds: float, rece
     """
     if scope["path"] in PROBES and status < 500:
         return
-    client = scope.get("client")
+    address, _port = scope.get("client") or (None, None)
     fields = {
         "id": identifier,
         "method": scope["method"],
@@ -108,8 +108,10 @@ def log_request(scope: Scope, identifier: str, status: int, seconds: float, rece
         "received": received,
         "sent": sent,
         "account": scope["state"].get("account"),
-        "address": client[0] if client else None,
+        "address": address,
         "ms": round(seconds * 1000, 1),
     }
-    level = logging.ERROR if status >= 500 else logging.INFO
+    level = logging.INFO
+    if status >= 500:
+        level = logging.ERROR
     logger.log(level, "request", extra={"fields": fields})

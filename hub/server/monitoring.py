@@ -1,8 +1,4 @@
-"""What an operator watches: the log of requests, health checks, and metrics for Prometheus.
-
-Each worker counts in its own file of one folder; the worker that answers adds up all files, including those of killed
-workers. Without a folder, a process reports its own counts.
-"""
+"""What an operator watches: the log of requests, and health checks."""
 
 import logging
 import re
@@ -11,79 +7,33 @@ import shutil
 import time
 
 from fastapi import APIRouter, Request
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector
 from sqlalchemy import text
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kcard.errors import KcardError
-from kcard.hub.permissions import require_administrator
-from kcard.hub.server.dependencies import HubDep, OptionalIdentity
-from kcard.hub.server.limits import is_this_machine
-from kcard.hub.server.logs import PROBES, log_request
+from kcard.hub.server.dependencies import HubDep
+from kcard.hub.server.logs import log_request
 from kcard.hub.server.web.render import make_crash_response
 from kcard.hub.services import HubServices
 
 REQUEST_ID = "X-Request-Id"
 VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9-]{8,64}")
 CLIENT_LEFT = 499  # the status of a request whose client disconnected before the response
-TIME_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)  # seconds
-METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE"}
 
 logger = logging.getLogger("kcard.hub.server")
 
 
-class Metrics:
-    """Counts the requests of a worker; reports those of all workers, which share a folder."""
-
-    def __init__(self, folder: str | None = None) -> None:
-        self._folder = folder
-        self._own = own = CollectorRegistry()
-        route = ("method", "route")
-        self._requests = Counter("kcard_requests", "Requests answered.", (*route, "status"), registry=own)
-        self._seconds = Histogram(
-            "kcard_request_seconds", "Time to the last byte.", route, registry=own, buckets=TIME_BUCKETS
-        )
-        self._received = Counter("kcard_received_bytes", "Bytes of request bodies.", registry=own)
-        self._sent = Counter("kcard_sent_bytes", "Bytes of response bodies.", registry=own)
-        self._refused = Counter("kcard_logins_refused", "Requests with an invalid token.", registry=own)
-        self._limited = Counter("kcard_rate_limited", "Requests refused by the rate limit.", registry=own)
-
-    def count(self, scope: Scope, status: int, seconds: float, received: int, sent: int) -> None:
-        """Count a request, unless it is a probe."""
-        if scope["path"] in PROBES:
-            return
-        method = scope["method"] if scope["method"] in METHODS else "other"
-        route = getattr(scope.get("route"), "path", "unmatched")
-        self._requests.labels(method, route, str(status)).inc()
-        self._seconds.labels(method, route).observe(seconds)
-        self._received.inc(received)
-        self._sent.inc(sent)
-        if status == 401 and "authorization" in Headers(scope=scope):
-            self._refused.inc()
-        if status == 429:
-            self._limited.inc()
-
-    def text(self) -> bytes:
-        """Return all metrics in the format of Prometheus."""
-        if self._folder is None:
-            return generate_latest(self._own)
-        registry = CollectorRegistry()
-        MultiProcessCollector(registry, path=self._folder)  # type: ignore[no-untyped-call]
-        return generate_latest(registry)
-
-
-class Instrumentation:
-    """ASGI middleware that logs and counts each request, and sets X-Request-Id.
+class RequestLog:
+    """ASGI middleware that logs each request, and sets X-Request-Id.
 
     An unexpected exception is logged with its traceback; the response is a 500 without it.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app, self._metrics = app, metrics
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -123,7 +73,6 @@ class Instrumentation:
             await make_crash_response(Request(scope), identifier)(scope, receive, send_with_id)
         finally:
             seconds = time.perf_counter() - start
-            self._metrics.count(scope, status or CLIENT_LEFT, seconds, received, sent)
             log_request(scope, identifier, status or CLIENT_LEFT, seconds, received, sent)
 
 
@@ -168,11 +117,3 @@ def _check(hub: HubServices, what: str) -> str:
         logger.error("%s failed: %s", what, error)
         return "failed"
     return "ok"
-
-
-@router.get("/metrics")
-def metrics(request: Request, identity: OptionalIdentity) -> Response:
-    """Get metrics for Prometheus, on the same machine or with an administrator's token with scope admin."""
-    if not is_this_machine(request.scope):
-        require_administrator(identity)
-    return Response(request.app.state.metrics.text(), media_type=CONTENT_TYPE_LATEST)

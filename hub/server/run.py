@@ -225,8 +225,6 @@ def _announce_when_ready(address: Any, ended: threading.Event, ready: Callable[[
             connection.close()
 
 
-METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # where prometheus_client writes its files
-COUNTS = "requests"
 FIRST_TOKEN = "first"
 
 
@@ -265,13 +263,16 @@ def serve(
         raise UsageError("unsupported platform: serving a hub needs POSIX signals, as on Linux and macOS")
     from kcard.hub.server.limits import create_counts
 
-    with listening(serving.host, serving.port) as listener, _counts_folder() as folder:
+    with (
+        listening(serving.host, serving.port) as listener,
+        tempfile.TemporaryDirectory(prefix="kcard-counts-", ignore_cleanup_errors=True) as folder,
+    ):
         token = _prepare_hub(location, options)
         if token is not None:
             first(token)
-        counts = Path(folder) / COUNTS
+        counts = Path(folder) / "requests"
         create_counts(counts)
-        options = replace(options, metrics=folder, counts=str(counts))
+        options = replace(options, counts=str(counts))
         app = functools.partial(worker, location, options)
         received = run_workers(
             app,
@@ -301,14 +302,3 @@ def _prepare_hub(location: Location, options: ServerOptions) -> str | None:
         return hub.tokens.create(account.name, name=FIRST_TOKEN, scope="admin")
     finally:
         hub.database.close()
-
-
-@contextmanager
-def _counts_folder() -> Iterator[str]:
-    """Make a folder for the counts of all workers: requests, and metrics, whose folder is in the environment."""
-    with tempfile.TemporaryDirectory(prefix="kcard-counts-", ignore_cleanup_errors=True) as folder:
-        os.putenv(METRICS_VARIABLE, folder)
-        try:
-            yield folder
-        finally:
-            os.unsetenv(METRICS_VARIABLE)

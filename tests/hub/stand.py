@@ -24,6 +24,7 @@ from kcard.hub.listing import Listing
 from kcard.hub.publications import Publications
 from kcard.hub.registry import Hub
 from kcard.hub.repositories import Repositories
+from kcard.hub.search import SearchIndex
 from kcard.hub.storage import partial_folder
 from kcard.hub.uploads import Uploads
 from kcard.hub.values import Add, Entry, Operation
@@ -130,7 +131,7 @@ def opened(home: Path, database_url: str | None = None, *, exam_required: bool =
             Repositories(database, blobs, quota=QUOTA),
             Commits(database, blobs, quota=QUOTA),
             Refs(database, quota=QUOTA),
-            Listing(database),
+            Listing(database, SearchIndex()),
             Uploads(database, blobs),
             Publications(database, blobs, exam_required=exam_required),
         )

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-import kcard.hub.listing
 from kcard.hub import search_index
 from kcard.hub.accounts import Identity
 from kcard.hub.audits import AuditFinding
@@ -113,12 +112,13 @@ class Shelf:
     def put(self, name: str, *tags: str, day: int = 0, **values: Any) -> int:
         owner = self.hub.accounts.get(name.partition("/")[0]).id
         at = BEGAN + timedelta(days=day)
-        row = {"type": "model", "created": at, "modified": at, **values}
+        row = {"type": "model", "created": at, "modified": at, "tags": tags, **values}
         repository = Repository(namespace_id=owner, name=name, folded=name.lower(), **row)
         with self.hub.registry.database.write() as session:
             session.add(repository)
             session.flush()
             search_index.replace_terms(session, repository.id, name, tags)
+            search_index.update_rows(session, repository.id)
             return repository.id
 
     def page(self, who: Identity | None = None, **query: Any) -> tuple[list[Repository], str | None]:
@@ -137,23 +137,12 @@ class Shelf:
         return names
 
 
-@pytest.fixture(params=["as counted", "looked up", "scanned", "given up"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every way to an answer in turn, whatever would be the shorter one."""
-    if request.param == "given up":
-        monkeypatch.setattr(kcard.hub.listing, "MAX_SCANNED_ROWS", 1)
-    if request.param != "as counted":
-        place = 0 if request.param == "looked up" else None
-        monkeypatch.setattr(kcard.hub.listing, "find_rarest_term", lambda *_: place)
-
-
 @pytest.fixture
 def shelf(tmp_path: Path, each_database: str | None) -> Iterator[Shelf]:
     with stand(tmp_path / "hub", each_database) as hub:
         yield Shelf(hub)
 
 
-@pytest.mark.usefixtures("way")
 def test_what_is_found_by_which_words_tags_and_author(shelf: Shelf) -> None:
     shelf.put("ada/Onco-Llama_2", "license:mit", "en", day=1)
     shelf.put("ada/cardio", "license:mit", "de", "oncology", day=2)
@@ -186,7 +175,6 @@ def test_what_is_found_by_which_words_tags_and_author(shelf: Shelf) -> None:
     assert shelf.hub.listing.page(ListQuery("dataset"), None)[0][0].name == "eve/data"
 
 
-@pytest.mark.usefixtures("way")
 def test_every_order_goes_both_ways_and_its_pages_hold_everything_once(shelf: Shelf) -> None:
     order = [3, 1, 4, 1, 5, 3]
     values = {}
@@ -209,16 +197,15 @@ def test_what_comes_in_between_two_pages_makes_none_come_twice(shelf: Shelf) -> 
         shelf.put(f"ada/c{number}", day=number)
     first, cursor = shelf.page(limit=3)
     shelf.put("ada/new", day=99)
-    with shelf.hub.registry.database.write() as connection:  # one that was seen is changed
-        connection.execute(
-            update(Repository).where(Repository.name == "ada/c4").values(modified=BEGAN + timedelta(days=100))
-        )
+    with shelf.hub.registry.database.write() as session:  # one that was seen is changed
+        seen = update(Repository).where(Repository.name == "ada/c4")
+        session.execute(seen.values(modified=BEGAN + timedelta(days=100)))
+        search_index.mark_changed(session, [first[1].id])
     second, end = shelf.page(limit=3, cursor=cursor)
     assert [r.name for r in (*first, *second)] == [f"ada/c{n}" for n in (5, 4, 3, 2, 1, 0)]
     assert end is None
 
 
-@pytest.mark.usefixtures("way")
 def test_private_ones_are_listed_for_those_who_may_read_them(shelf: Shelf) -> None:
     lab = shelf.hub.accounts.add_organisation("lab", owner="eve")
     assert lab.name == "lab"
@@ -266,15 +253,6 @@ def test_a_cursor_of_another_query_is_refused(shelf: Shelf) -> None:
             shelf.page(limit=1, cursor=cursor, **query)
 
 
-def test_a_rare_term_is_looked_up_and_common_ones_are_walked(shelf: Shelf) -> None:
-    for number in range(50):
-        shelf.put(f"ada/c{number}", "en", *(["rare"] if number == 7 else []))
-    rarest = kcard.hub.listing.find_rarest_term
-    with shelf.hub.registry.database.read() as connection:
-        assert rarest(connection, ListQuery("model", filters=["en", "rare"]).terms, 5) == 1
-        assert rarest(connection, ListQuery("model", filters=["en"]).terms, 5) is None
-
-
 # Search over names, domains, descriptions and tags, with facets and their counts, on both databases.
 
 
@@ -306,7 +284,7 @@ def publish_three(hub: Stand, folder: Path) -> RepositorySearch:
     publish(hub, folder, "ada/moons", "What orbits the planets.", "science/astronomy")
     publish(hub, folder, "ada/tides", "How moons move the sea.", "science/oceans", licence="cc-by-4.0")
     publish(hub, folder, "ada/kings", "Rulers of Europe, über alles.", "history", base=Base("lab/base"))
-    return RepositorySearch(hub.registry.database)
+    return RepositorySearch(hub.registry.database, SearchIndex())
 
 
 @pytest.fixture
@@ -374,7 +352,7 @@ def test_an_audit_verifies_and_a_removed_version_does_not_count(hub: Stand, thre
 
 @pytest.mark.usefixtures("three")
 def test_what_changes_is_found_at_once_also_by_other_processes(hub: Stand) -> None:
-    other = RepositorySearch(hub.registry.database)
+    other = RepositorySearch(hub.registry.database, SearchIndex())
     assert other.find(SearchQuery()).total == 3
     moons = hub.repositories.get("model", "ada/moons")
     hub.repositories.move(moons, "ada/satellites")
@@ -411,4 +389,6 @@ def test_pages_have_each_repository_once(unchanged: RepositorySearch) -> None:
 
 def test_a_repository_without_a_card_is_found_too(hub: Stand) -> None:
     hub.commit(hub.make("ada/plain"), {"README.md": b"---\ntags: [rivers]\n---\n"})
-    assert names(RepositorySearch(hub.registry.database), SearchQuery(text="rivers")) == ["ada/plain"]
+    assert names(RepositorySearch(hub.registry.database, SearchIndex()), SearchQuery(text="rivers")) == [
+        "ada/plain"
+    ]

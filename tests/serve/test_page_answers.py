@@ -262,7 +262,7 @@ def test_no_text_keeps_the_page_busy(page: "Page", text: str) -> None:
            }""",
         text,
     )
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 15
 
 
 def test_a_sentence_that_no_passage_supports_is_marked_by_word_and_colour_within_markdown(

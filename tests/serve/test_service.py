@@ -402,7 +402,7 @@ def test_a_question_that_takes_too_long_and_one_too_many_are_told(
     endpoint: Callable[[ASGIApp], OpenAI],
 ) -> None:
     slow = Slow()
-    client = endpoint(create_app(Service(slow, "direct", max_queue=1, timeout=1.0)))
+    client = endpoint(create_app(Service(slow, "direct", max_queue=1, timeout=3.0)))
 
     def ask(text: str) -> Any:
         return client.chat.completions.create(model="slow", messages=[{"role": "user", "content": text}])
@@ -417,7 +417,7 @@ def test_a_question_that_takes_too_long_and_one_too_many_are_told(
     threads = [threading.Thread(target=count, args=(str(number),)) for number in range(4)]
     for thread in threads:
         thread.start()
-        time.sleep(0.1)
+        assert slow.begun.wait(30)  # the first is answered, so that the second waits
     for thread in threads:
         thread.join(30)
     assert sorted(failures) == [503, 503, 504, 504]
@@ -434,7 +434,7 @@ def test_a_question_that_takes_too_long_and_one_too_many_are_told(
 
 
 def test_a_question_whose_client_left_is_not_answered(
-    endpoint: Callable[[ASGIApp], OpenAI], monkeypatch: pytest.MonkeyPatch
+    endpoint: Callable[[ASGIApp], OpenAI], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(answers, "POLL", 0.02)
     slow = Slow()
@@ -446,11 +446,15 @@ def test_a_question_whose_client_left_is_not_answered(
     )
     first.start()
     assert slow.begun.wait(30)
+    caplog.set_level("INFO")
     with pytest.raises(openai.APITimeoutError):
         client.chat.completions.create(
-            model="slow", messages=[{"role": "user", "content": "left"}], timeout=0.3
+            model="slow", messages=[{"role": "user", "content": "left"}], timeout=1
         )
-    time.sleep(0.3)
+    deadline = time.monotonic() + 30
+    while "disconnected" not in caplog.text:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     slow.let.set()
     first.join(30)
     client.chat.completions.create(model="slow", messages=[{"role": "user", "content": "last"}])

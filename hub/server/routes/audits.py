@@ -1,6 +1,5 @@
 """Verified results: operators measure published versions with `kcard audit --unverified`, and post the results."""
 
-from dataclasses import fields
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -13,13 +12,12 @@ from kcard.hub.audits import AuditFinding
 from kcard.hub.errors import NotFound
 from kcard.hub.permissions import require_administrator
 from kcard.hub.server.concurrency import ExpensiveTurn
-from kcard.hub.server.dependencies import HubDep, OptionalIdentity, RequiredIdentity
+from kcard.hub.server.dependencies import NO_NUL, HubDep, OptionalIdentity, RequiredIdentity
 from kcard.hub.server.limits import lift_body_limit
 from kcard.hub.server.responses import describe_invalid
 
 router = APIRouter(tags=["trust"])
 
-NO_NUL = r"\A[^\x00]*\z"  # PostgreSQL can't store NUL
 MAX_RESULTS_BYTES = 20 << 20  # of an exam and an audit
 MAX_NUMBER, MAX_SEED = 2**31 - 1, 2**63 - 1
 Text = Annotated[str, Field(max_length=1000, pattern=NO_NUL)]
@@ -104,8 +102,7 @@ def store(
 
     For administrators of the hub, whose name is stored with the results.
     """
-    names = [field.name for field in fields(AuditFinding)]
-    findings = [AuditFinding(**{name: getattr(each, name) for name in names}) for each in results.findings]
+    findings = [AuditFinding(**each.model_dump()) for each in results.findings]
     try:
         version = hub.registry.get(f"{results.repository}@{results.version}")
         stored = hub.registry.audits.add_all(version, findings, by=identity.name)

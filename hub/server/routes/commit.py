@@ -30,7 +30,6 @@ from kcard.hub.server.dependencies import (
     base_url,
 )
 from kcard.hub.server.routes.commit_lines import Header, Inline, Large, Line, read_lines
-from kcard.hub.server.routes.repos import repository_url
 from kcard.hub.server.upload_checks import check_files, store_body
 from kcard.hub.services import HubServices
 from kcard.hub.trees import TEXTS, git_oid, lfs_pointer_oid
@@ -220,7 +219,7 @@ async def commit(
             )
 
         new_commit = await run_in_write_thread(store)
-    url = f"{repository_url(base_url(request, options), repository)}/commit/{new_commit.sha}"
+    url = f"{base_url(request, options)}{repository.path}/commit/{new_commit.sha}"
     answer = {
         "success": True,
         "commitOid": new_commit.sha,

@@ -12,13 +12,13 @@ from typing import Annotated, BinaryIO, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kcard.hub.errors import Invalid, TooLarge
+from kcard.hub.server.dependencies import NO_NUL
 from kcard.hub.server.responses import describe_invalid
 from kcard.hub.values import Delete, DeleteFolder
 from kcard.io import parse
 
 MAX_OPERATIONS = 25_000  # of one commit
 LINE_OVERHEAD_BYTES = 16_384  # of a line besides the content of its file
-NO_NUL = r"\A[^\x00]*\z"  # PostgreSQL can't store NUL
 
 
 class LineValue(BaseModel):

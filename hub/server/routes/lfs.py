@@ -28,6 +28,7 @@ from kcard.hub.server.dependencies import (
 )
 from kcard.hub.server.routes.uploads import upload_action
 from kcard.hub.services import HubServices
+from kcard.hub.values import MAIN
 
 router = APIRouter(tags=["lfs"])
 
@@ -126,7 +127,7 @@ def _offer_uploads(
             upload = upload_action(
                 hub.secret, base, identity, repository.id, oid=file.oid, size=file.size, part_size=part_size
             )
-            verify = f"{base}{_repository_path(repository)}.git/info/lfs/objects/verify"
+            verify = f"{base}{repository.path}.git/info/lfs/objects/verify"
             check = {"href": verify, "header": {}}
             yield {**file.model_dump(), "authenticated": True, "actions": {"upload": upload, "verify": check}}
 
@@ -140,7 +141,9 @@ def _offer_downloads(
     caches: Caches,
 ) -> Iterator[dict[str, Any]]:
     require_download(hub, identity, repository)
-    name = batch.ref.name.removeprefix("refs/heads/") if batch.ref else "main"
+    name = MAIN
+    if batch.ref is not None:
+        name = batch.ref.name.removeprefix("refs/heads/")
     commit = hub.refs.resolve(repository, name)
     tree = caches.tree(repository, commit)
     paths = {entry.sha256: path for path, entry in tree.items() if entry.lfs}
@@ -149,16 +152,12 @@ def _offer_downloads(
         if path is None:
             yield _refuse_file(file, 404, f"file not found in {repository.name} at {name}")
         else:
-            href = f"{base}{_repository_path(repository)}/resolve/{commit}/{quote(path)}"
+            href = f"{base}{repository.path}/resolve/{commit}/{quote(path)}"
             yield {**file.model_dump(), "actions": {"download": {"href": href, "header": {}}}}
 
 
 def _refuse_file(file: LargeFile, code: int, message: str) -> dict[str, Any]:
     return {**file.model_dump(), "error": {"code": code, "message": message}}
-
-
-def _repository_path(repository: Repository) -> str:
-    return f"{DATASETS if repository.type == 'dataset' else ''}/{repository.name}"
 
 
 def _batch_response(transfer: str, files: Iterable[dict[str, Any]]) -> JSONResponse:

@@ -19,6 +19,7 @@ from kcard.hub.server.dependencies import (
     repository_type,
 )
 from kcard.hub.server.responses import Json, link_to_next_page
+from kcard.hub.values import MAIN
 
 router = APIRouter(tags=["read"])
 
@@ -119,7 +120,7 @@ def info(
     hub: HubDep,
     caches: CachesDep,
     repository: RepositoryDep,
-    revision: Segment = "main",
+    revision: Segment = MAIN,
     blobs: bool = False,
     security: Annotated[bool, Query(alias="securityStatus")] = False,
     expand: Words = None,

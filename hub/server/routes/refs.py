@@ -13,6 +13,7 @@ from kcard.hub.permissions import require_write
 from kcard.hub.server import responses
 from kcard.hub.server.concurrency import EXPENSIVE
 from kcard.hub.server.dependencies import (
+    NO_NUL,
     HubDep,
     OptionalIdentity,
     OptionsDep,
@@ -23,14 +24,13 @@ from kcard.hub.server.dependencies import (
     require_download,
 )
 from kcard.hub.server.responses import link_to_next_page
+from kcard.hub.values import MAIN
 
 router = APIRouter()
 
 BASE = "/api/{types}/{namespace}/{name}"
-MAIN = "main"
 PAGE, MAX_PAGE = 50, 100  # commits
 MAX_PAGE_CHARACTERS = 1 << 20  # of commits with long messages
-NO_NUL = r"\A[^\x00]*\z"  # PostgreSQL can't store NUL
 
 
 @router.get(f"{BASE}/refs", tags=["read"])
@@ -53,7 +53,6 @@ def commits(
     options: OptionsDep,
     repository: RepositoryDep,
     revision: Segment,
-    p: Annotated[int, Query(ge=0, le=1_000_000, description="Page number, from 0")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = PAGE,
     expand: Annotated[list[str] | None, Query(alias="expand[]")] = None,
 ) -> JSONResponse:
@@ -64,7 +63,7 @@ def commits(
     sha = hub.refs.resolve(repository, revision)
     page: list[Commit] = []
     size = 0
-    for commit in hub.commits.list(repository, sha, p, min(limit, MAX_PAGE)):
+    for commit in hub.commits.list(repository, sha, min(limit, MAX_PAGE)):
         size += len(commit.title) + len(commit.message)
         if page and size > MAX_PAGE_CHARACTERS:
             break
@@ -72,7 +71,7 @@ def commits(
     headers = {"X-Repo-Commit": sha}
     if page and page[-1].parent is not None:
         here = f"/api/{repository.type}s/{repository.name}/commits/{page[-1].parent}"
-        headers |= link_to_next_page(request, options, here, p=0)
+        headers |= link_to_next_page(request, options, here)
     formatted = "formatted" in (expand or ())
     return JSONResponse([responses.describe_commit(commit, formatted) for commit in page], headers=headers)
 

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse
 
 from kcard.hub.accounts import check_repository_name, fold_name
 from kcard.hub.checks import metadata
-from kcard.hub.db.models import Gate, Repository, RepositoryType
+from kcard.hub.db.models import Gate, RepositoryType
 from kcard.hub.errors import Conflict, Invalid, Refused, Unsupported
 from kcard.hub.permissions import require_administer, require_create
 from kcard.hub.server.concurrency import ExpensiveTurn
@@ -69,12 +69,6 @@ class RepositorySettings(VisibilityFields):
     gated: Literal["auto", "manual", False] | None = None
 
 
-def repository_url(base: str, repository: Repository) -> str:
-    """Return the URL of a repository's page."""
-    folder = "/datasets" if repository.type == "dataset" else ""
-    return f"{base}{folder}/{repository.name}"
-
-
 @router.post("/api/repos/create")
 def create(
     new: NewRepository, request: Request, hub: HubDep, options: OptionsDep, identity: RequiredIdentity
@@ -93,10 +87,9 @@ def create(
         repository = hub.repositories.create(type_, account.id, full_name, private=private, by=identity)
     except Conflict as conflict:
         there = hub.repositories.get(type_, conflict.name or name)
-        return JSONResponse({"error": str(conflict), "url": repository_url(base, there)}, 409)
+        return JSONResponse({"error": str(conflict), "url": base + there.path}, 409)
     hub.events.add(identity.name, "repository.created", repository.name, type=type_, private=private)
-    url = repository_url(base, repository)
-    return JSONResponse({"url": url, "name": repository.name, "id": str(repository.id)})
+    return JSONResponse({"url": base + repository.path, "name": repository.name, "id": str(repository.id)})
 
 
 @router.delete("/api/repos/delete")

@@ -1,6 +1,5 @@
 """Files and folders of a revision: listings, and descriptions of paths."""
 
-import json
 from collections.abc import Collection, Sequence
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, quote
@@ -24,7 +23,6 @@ router = APIRouter(tags=["read"])
 MAX_ITEMS, MAX_EXPANDED_ITEMS = 1000, 100  # of a page
 MAX_PAGE_BYTES, ITEM_BYTES = 1 << 20, 300  # the latter without its path
 MAX_PATHS = 1000
-FORM = "application/x-www-form-urlencoded"
 # Limits of the search for the last commit of a path: commits, and files in all of them. 20,000 files take 0.1 s.
 MAX_COMMITS, MAX_ENTRIES = 100, 20_000
 
@@ -73,24 +71,16 @@ def tree(
 
 
 async def read_paths(request: Request) -> tuple[list[str], bool]:
-    """Read `paths` and `expand` from a form, as clients send it, or from JSON."""
+    """Read `paths` and `expand` from a form, as clients send it."""
     body = await request.body()
-    kind = request.headers.get("content-type", FORM).partition(";")[0].strip().lower()
     try:
-        if kind == FORM:
-            fields = parse_qsl(
-                body.decode(), keep_blank_values=True, max_num_fields=10 * MAX_PATHS, errors="strict"
-            )
-            expand = any(key == "expand" and value.lower() in {"true", "1"} for key, value in fields)
-            return [value for key, value in fields if key in {"paths", "paths[]"}], expand
-        match json.loads(body):
-            case {"paths": list(paths), **rest} if all(isinstance(path, str) for path in paths):
-                return paths, bool(rest.get("expand"))
-            case {"paths": str(path), **rest}:
-                return [path], bool(rest.get("expand"))
-        raise ValueError
-    except (ValueError, RecursionError):
-        raise Invalid(f"invalid body {body[:40]!r}: send paths as JSON or as a form") from None
+        fields = parse_qsl(
+            body.decode(), keep_blank_values=True, max_num_fields=10 * MAX_PATHS, errors="strict"
+        )
+    except ValueError:
+        raise Invalid(f"invalid body {body[:40]!r}: send paths as a form") from None
+    expand = any(key == "expand" and value.lower() in {"true", "1"} for key, value in fields)
+    return [value for key, value in fields if key in {"paths", "paths[]"}], expand
 
 
 @router.post("/api/{types}/{namespace}/{name}/paths-info/{revision}")
@@ -153,7 +143,7 @@ def _find_last_commits(
 ) -> dict[str, Commit]:
     """Return the commit at or before `sha` that last changed each path, omitting paths that changed too long ago."""
     last: dict[str, Commit] = {}
-    history = commits.list(repository, sha, 0, MAX_COMMITS)
+    history = commits.list(repository, sha, MAX_COMMITS)
     after = caches.tree(repository, sha) if history else {}
     read = 0
     for commit in history:

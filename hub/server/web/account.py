@@ -1,4 +1,4 @@
-"""Pages of accounts: login, tokens, their cards, and asking for access to a gated card."""
+"""Pages of accounts: login, tokens, and asking for access to a gated card."""
 
 import secrets
 from dataclasses import replace
@@ -9,24 +9,20 @@ from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from kcard.hub.accounts import Identity
-from kcard.hub.db.models import Account, RepositoryType, Scope, now
-from kcard.hub.errors import Forbidden, Invalid, NotFound
-from kcard.hub.listing import ListQuery
+from kcard.hub.db.models import Scope, now
+from kcard.hub.errors import Forbidden, Invalid
 from kcard.hub.permissions import require_unrestricted
 from kcard.hub.server import dependencies
 from kcard.hub.server.dependencies import HubDep, OptionsDep, Segment, base_url, get_repository, web_type
 from kcard.hub.server.limits import LoginLimit
 from kcard.hub.server.routes.access import require_gated
-from kcard.hub.server.web.cards import RepositoryRow, make_rows
 from kcard.hub.server.web.forms import Form, FormDep, MemberDep, VisitorDep, next_path
 from kcard.hub.server.web.render import page, page_address
 from kcard.hub.services import HubServices
 
-settings_router = APIRouter(include_in_schema=False)
-router = APIRouter(include_in_schema=False)  # /{account} matches paths of other pages
+router = APIRouter(include_in_schema=False)
 
 SEE_OTHER = 303
-ROWS = 50
 TOKENS_PATH = "/settings/tokens"
 ACCESS_PATH = "/{namespace}/{name}/access"
 SCOPES: tuple[Scope, ...] = get_args(Scope)
@@ -34,7 +30,7 @@ NEVER = "never"
 LIFETIMES = (("30", "30 days"), ("90", "90 days"), ("365", "a year"), (NEVER, "until it is revoked"))
 
 
-@settings_router.get("/login")
+@router.get("/login")
 def login_page(
     request: Request,
     hub: HubDep,
@@ -53,7 +49,7 @@ def login_page(
     return response
 
 
-@settings_router.post("/login")
+@router.post("/login")
 def login(request: Request, hub: HubDep, options: OptionsDep, form: FormDep, visitor: VisitorDep) -> Response:
     """Open a session with a new id, replacing the browser's cookie."""
     limit: LoginLimit = request.app.state.login_limit
@@ -70,7 +66,7 @@ def login(request: Request, hub: HubDep, options: OptionsDep, form: FormDep, vis
     return response
 
 
-@settings_router.post("/settings/logout")
+@router.post("/settings/logout")
 def logout(request: Request, hub: HubDep, options: OptionsDep, form: FormDep, member: MemberDep) -> Response:
     """Close the session of this browser, or with `everywhere` all of the account."""
     url = base_url(request, options)
@@ -82,13 +78,13 @@ def logout(request: Request, hub: HubDep, options: OptionsDep, form: FormDep, me
     return response
 
 
-@settings_router.get(TOKENS_PATH)
+@router.get(TOKENS_PATH)
 def tokens_page(hub: HubDep, member: MemberDep) -> Response:
     """Show the tokens, and the form for a new one."""
     return render_tokens_page(hub, member, Form())
 
 
-@settings_router.post(TOKENS_PATH)
+@router.post(TOKENS_PATH)
 def create_token(hub: HubDep, member: MemberDep, visitor: VisitorDep, form: FormDep) -> Response:
     """Create a token, and show it this one time."""
     scope: Scope = "read"
@@ -127,7 +123,7 @@ def create_token(hub: HubDep, member: MemberDep, visitor: VisitorDep, form: Form
     return render_tokens_page(hub, member, form, new_token)
 
 
-@settings_router.post(TOKENS_PATH + "/revoke")
+@router.post(TOKENS_PATH + "/revoke")
 def revoke(hub: HubDep, member: MemberDep, form: FormDep) -> Response:
     """Revoke a token, with the sessions that it opened."""
     require_unrestricted(member)
@@ -153,44 +149,6 @@ def render_tokens_page(
 def _allowed_scopes(member: Identity) -> tuple[Scope, ...]:
     """Return the scopes of tokens that the session may create: its own and lower ones."""
     return SCOPES[: SCOPES.index(member.scope) + 1]
-
-
-@router.get("/{account}")
-def account_page(
-    hub: HubDep, visitor: VisitorDep, account: Segment, cursor: str = "", datasets: str = ""
-) -> Response:
-    """Show what the client may read. To anonymous visitors, an account without published repositories is not found."""
-    type_: RepositoryType = "dataset" if datasets else "model"
-    try:
-        owner = hub.accounts.get(account)
-    except NotFound:
-        raise page_not_found(account) from None
-    cards, next_cards = _list_repositories(hub, owner, "model", "" if datasets else cursor, visitor.identity)
-    data, next_data = _list_repositories(hub, owner, "dataset", cursor if datasets else "", visitor.identity)
-    if visitor.identity is None and not (cards or data or cursor):
-        raise page_not_found(account)
-    members = {}
-    if owner.kind == "organisation" and visitor.identity is not None:
-        members = hub.accounts.members(owner.name)
-    return page(
-        "account.html",
-        account=owner,
-        lists=((("model", "Cards"), cards, next_cards), (("dataset", "Datasets"), data, next_data)),
-        shown=type_ if cursor else None,
-        members=members,
-    )
-
-
-def page_not_found(name: str) -> NotFound:
-    return NotFound("account", f"page {name[:100]!r} not found: check the address, or log in")
-
-
-def _list_repositories(
-    hub: HubServices, account: Account, type_: RepositoryType, cursor: str, identity: Identity | None
-) -> tuple[list[RepositoryRow], str | None]:
-    query = ListQuery(type_, author=account.name, limit=ROWS, cursor=cursor or None)
-    repositories, following = hub.listing.page(query, identity)
-    return make_rows(hub, repositories), following
 
 
 @router.post(ACCESS_PATH)

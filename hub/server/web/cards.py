@@ -33,11 +33,11 @@ from kcard.hub.server.web.measurements import Trust, count_scores, find_recall, 
 from kcard.hub.server.web.render import page, page_address
 from kcard.hub.server.web.snippets import list_uses
 from kcard.hub.services import HubServices
+from kcard.hub.values import MAIN
 from kcard.manifest import MANIFEST
 
 router = APIRouter(include_in_schema=False)
 
-MAIN = "main"
 MAX_FILES, MAX_REFS, MAX_ADAPTED, MAX_BASES, MAX_TAGS = 200, 50, 10, 5, 24
 # Tags that the page shows as properties.
 SHOWN_ELSEWHERE = ("kcard", "domain:", "base_model:", "license:", "dataset:corpus-")
@@ -162,6 +162,8 @@ def _read_widget(card: Mapping[str, Any]) -> list[str]:
 @router.get("/datasets/{namespace}/{name}", dependencies=[EXPENSIVE])
 @router.get("/{namespace}/{name}/tree/{revision}", dependencies=[EXPENSIVE])
 @router.get("/datasets/{namespace}/{name}/tree/{revision}", dependencies=[EXPENSIVE])
+@router.get("/{namespace}/{name}/commit/{revision}", dependencies=[EXPENSIVE])
+@router.get("/datasets/{namespace}/{name}/commit/{revision}", dependencies=[EXPENSIVE])
 def repository_page(
     request: Request,
     hub: HubDep,

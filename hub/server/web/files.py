@@ -1,8 +1,6 @@
-"""Pages of files, one by one and listed, of the history, and of single commits."""
+"""Pages of files, one by one and listed."""
 
-import difflib
 import json
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -11,7 +9,6 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from kcard.errors import KcardError
 from kcard.hub.errors import NotFound
 from kcard.hub.server.concurrency import EXPENSIVE
 from kcard.hub.server.dependencies import HubDep, OptionalIdentity, Segment, WebRepository, require_download
@@ -25,9 +22,7 @@ router = APIRouter(include_in_schema=False)
 MAX_SHOWN_CHARACTERS = 60_000  # of a text
 MAX_HEADER_BYTES = 4_000_000  # of a safetensors file
 MAX_TENSORS = 500
-# Comparing takes quadratic time.
-MAX_COMPARED_LINES, MAX_COMPARED_BYTES, MAX_COMPARED_FILES = 1000, 100_000, 20
-MAX_FILES, MAX_COMMITS = 200, 50  # of a page
+MAX_FILES = 200  # of a page
 BINARY = {".safetensors", ".parquet", ".npz", ".npy", ".gguf", ".onnx"}
 BINARY |= {".png", ".jpg", ".jpeg", ".webp", ".gif"}
 
@@ -49,15 +44,6 @@ class FileView:
     tensors: tuple[Tensor, ...] | None = None
     count: int = 0
     cut: bool = False
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A changed file: `lines` of a unified diff; None: not a text, or too large to compare."""
-
-    path: str
-    change: str
-    lines: Sequence[str] | None
 
 
 def view_file(blobs: Blobs, entry: Entry) -> FileView:
@@ -106,58 +92,6 @@ def _decode(path: str, content: bytes, *, cut: bool = False) -> str | None:
         return content[: error.start].decode() if cut and error.start > len(content) - 4 else None
 
 
-def differences(
-    blobs: Blobs, before: Mapping[str, Entry], after: Mapping[str, Entry]
-) -> tuple[list[Difference], int]:
-    """Return the files that differ between two trees, at most 200, and the number of those omitted."""
-    changed: list[tuple[str, Entry | None, Entry | None]] = []
-    for path in sorted({*before, *after}):
-        old, new = before.get(path), after.get(path)
-        if old is None or new is None or old.sha256 != new.sha256:
-            changed.append((path, old, new))
-    results: list[Difference] = []
-    room = MAX_SHOWN_CHARACTERS
-    for place, (path, old, new) in enumerate(changed[:MAX_FILES]):
-        change = "changed"
-        if old is None:
-            change = "added"
-        elif new is None:
-            change = "deleted"
-        lines = _compare(blobs, old, new) if place < MAX_COMPARED_FILES else None
-        size = sum(len(line) + 30 for line in lines or ())
-        if size > room:
-            lines, size = None, 0
-        results.append(Difference(path, change, lines))
-        room -= size
-    return results, max(0, len(changed) - MAX_FILES)
-
-
-def _compare(blobs: Blobs, old: Entry | None, new: Entry | None) -> list[str] | None:
-    """Return the lines of a unified diff; None: not texts, or too large to compare."""
-    before, after = _read_lines(blobs, old), _read_lines(blobs, new)
-    if before is None or after is None:
-        return None
-    diff = list(difflib.unified_diff(before, after, lineterm=""))
-    return [line[:1000] for line in diff[2:]]  # without the heading
-
-
-def _read_lines(blobs: Blobs, entry: Entry | None) -> list[str] | None:
-    """Return the lines of a text that is small enough to compare; None for any other file."""
-    if entry is None:
-        return []
-    if entry.size > MAX_COMPARED_BYTES:
-        return None
-    try:
-        with blobs.open(entry.sha256) as stream:
-            text = _decode(entry.path, stream.read(MAX_COMPARED_BYTES))
-    except KcardError:  # a damaged file
-        return None
-    if text is None:
-        return None
-    lines = text.splitlines()
-    return lines if len(lines) <= MAX_COMPARED_LINES else None
-
-
 @router.get("/{namespace}/{name}/files/{revision}", dependencies=[EXPENSIVE])
 @router.get("/datasets/{namespace}/{name}/files/{revision}", dependencies=[EXPENSIVE])
 def files(
@@ -203,41 +137,5 @@ def blob(
         sha=sha,
         entry=entry,
         viewed=view_file(hub.blobs, entry),
-        here="",
-    )
-
-
-@router.get("/{namespace}/{name}/commits/{revision}", dependencies=[EXPENSIVE])
-@router.get("/datasets/{namespace}/{name}/commits/{revision}", dependencies=[EXPENSIVE])
-def commits(hub: HubDep, repository: WebRepository, revision: Segment) -> Response:
-    """Show the history of a revision; the next page starts with the parent of the last commit of this one."""
-    sha = hub.refs.resolve(repository, revision)
-    history = hub.commits.list(repository, sha, 0, MAX_COMMITS)
-    return render_page(
-        "commits.html",
-        row=load_row(hub, repository),
-        revision=revision,
-        commits=history,
-        older=history[-1].parent,
-        here="",
-    )
-
-
-@router.get("/{namespace}/{name}/commit/{revision}", dependencies=[EXPENSIVE])
-@router.get("/datasets/{namespace}/{name}/commit/{revision}", dependencies=[EXPENSIVE])
-def commit(hub: HubDep, identity: OptionalIdentity, repository: WebRepository, revision: Segment) -> Response:
-    """Show the changes of a commit."""
-    require_download(hub, identity, repository)
-    sha = hub.refs.resolve(repository, revision)
-    details = hub.commits.get(repository, sha)
-    before = hub.commits.tree(repository, details.parent) if details.parent else {}
-    changed, omitted = differences(hub.blobs, before, hub.commits.tree(repository, sha))
-    return render_page(
-        "commit.html",
-        row=load_row(hub, repository),
-        revision=revision,
-        commit=details,
-        changed=changed,
-        omitted=omitted,
         here="",
     )

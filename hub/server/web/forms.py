@@ -70,8 +70,12 @@ async def remember_visitor(
 ) -> Visitor:
     """Return the visitor, and set it for the pages that are rendered for this request."""
     id_ = read_session_cookie(request, base_url(request, options))
-    token = form_token(hub.secret, id_) if id_ else ""
-    current = Visitor(session, identity if session is None else session.identity, token, options.chat)
+    token = ""
+    if id_:
+        token = form_token(hub.secret, id_)
+    if session is not None:
+        identity = session.identity
+    current = Visitor(session, identity, token, options.chat)
     visitor.set(current)
     return current
 

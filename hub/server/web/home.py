@@ -1,8 +1,8 @@
-"""The lists of cards and datasets with their search, the leaderboard, the feed of new versions, and the icon."""
+"""The lists of cards and datasets with their search, the leaderboard, and the icon."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
+from itertools import accumulate
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlencode
 
@@ -10,16 +10,15 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from kcard.hub import versions as card_versions
-from kcard.hub.accounts import Identity
-from kcard.hub.db.models import Repository, RepositoryType, Version
+from kcard.hub.db.models import RepositoryType, Version
 from kcard.hub.errors import Invalid
 from kcard.hub.search import FACTUALITY, ORDERS, Counts, SearchQuery
 from kcard.hub.search_index import FACETS
 from kcard.hub.server.concurrency import EXPENSIVE
 from kcard.hub.server.dependencies import HubDep, OptionalIdentity, OptionsDep, base_url
-from kcard.hub.server.web.cards import RepositoryRow, make_rows
+from kcard.hub.server.web.cards import make_rows
 from kcard.hub.server.web.measurements import Trust, load_trust
-from kcard.hub.server.web.render import page, read_template, render_template
+from kcard.hub.server.web.render import page, read_template
 from kcard.hub.services import HubServices
 from kcard.hub.values import format_score
 
@@ -27,12 +26,9 @@ router = APIRouter(include_in_schema=False)
 
 Number = TypeVar("Number", int, float)
 
-FEED_ENTRIES = 30
 DAY = "public, max-age=86400"
 ROWS = 25
 MAX_VALUES = 10  # of a facet
-# For a search that finds nothing: suggestions, words that are tried one by one, and names that are compared.
-MAX_NEARBY, MAX_TRIED_WORDS, MIN_WORD_CHARACTERS, MAX_NAMES = 5, 4, 3, 200
 MAX_LEADERS, MAX_UNRANKED, MAX_DOMAINS = 100, 20, 30
 MIN_LEADER_DOCUMENTS = 30
 TITLES = {
@@ -48,14 +44,6 @@ SORTS = {
     "downloads": "downloads",
     "date": "last changed",
 }
-
-
-@router.get("/feed.atom", dependencies=[EXPENSIVE])
-def feed(request: Request, hub: HubDep, options: OptionsDep) -> Response:
-    """Show the versions that were published last in public repositories."""
-    versions = card_versions.list_recent(hub.database, FEED_ENTRIES)
-    text = render_template("feed.xml", versions=versions, url=base_url(request, options))
-    return Response(text, media_type="application/atom+xml")
 
 
 @router.get("/favicon.svg", dependencies=[EXPENSIVE])
@@ -87,13 +75,15 @@ class ListAddress:
         """Return the URL with changed parameters, at the first page by default."""
         merged = {**self.parameters, "page": "", **changed}
         query = urlencode({name: value for name, value in merged.items() if value}, doseq=True)
-        return f"{self.path}?{query}" if query else self.path
+        return f"{self.path}?{query}".rstrip("?")
 
     def choice(self, facet: str, value: str, count: int, label: str = "", depth: int = 0) -> FacetChoice:
         """Return a value of a facet, whose URL chooses it; if it is chosen, its URL chooses none."""
         is_chosen = self.parameters[facet] == value
-        url = self.url(**{facet: "" if is_chosen else value})
-        return FacetChoice(label or value, count, url, is_chosen, depth)
+        chosen_next = value
+        if is_chosen:
+            chosen_next = ""
+        return FacetChoice(label or value, count, self.url(**{facet: chosen_next}), is_chosen, depth)
 
 
 def read_parameters(
@@ -128,16 +118,9 @@ def home(
     type_: RepositoryType = "model" if address.path == "/" else "dataset"
     query = _make_query(type_, parameters)
     matches = hub.search.find(query, identity)
-    rows = make_rows(hub, matches.repositories)
-    nearby: list[RepositoryRow] = []
-    are_similar = False
-    if not rows:
-        nearby, are_similar = suggest_rows(hub, query, identity)
     return page(
         "home.html",
-        rows=rows,
-        nearby=nearby,
-        similar=are_similar,
+        rows=make_rows(hub, matches.repositories),
         matches=matches,
         query=query,
         parameters=parameters,
@@ -150,35 +133,6 @@ def home(
         hub_url=base_url(request, options),
         threshold=hub.registry.quarantine.threshold,
     )
-
-
-def suggest_rows(
-    hub: HubServices, query: SearchQuery, identity: Identity | None
-) -> tuple[list[RepositoryRow], bool]:
-    """Return repositories for a search without a result, and whether they resemble it: else they are the most
-    downloaded.
-
-    They match all words without the filters, one of the words or its beginning, or have a similar name.
-    """
-    similar: dict[int, Repository] = {}
-    words = query.words[:MAX_TRIED_WORDS]
-    texts = [" ".join(words), *words]
-    for word in words:
-        shorter = [word[:end] for end in (-1, -2, -3)]
-        texts += [text for text in shorter if len(text) >= MIN_WORD_CHARACTERS]
-    for text in dict.fromkeys(texts):
-        if text and len(similar) < MAX_NEARBY:
-            tried = SearchQuery(type=query.type, text=text, size=MAX_NEARBY)
-            similar |= {each.id: each for each in hub.search.find(tried, identity).repositories}
-    most_downloaded = SearchQuery(type=query.type, sort="downloads", size=MAX_NAMES)
-    popular = hub.search.find(most_downloaded, identity).repositories
-    if not similar:
-        by_name = {each.name.partition("/")[2].lower(): each for each in popular}
-        for word in words:
-            for name in get_close_matches(word, by_name, MAX_NEARBY):
-                similar[by_name[name].id] = by_name[name]
-    chosen = [*similar.values()] or popular
-    return make_rows(hub, chosen[:MAX_NEARBY]), bool(similar)
 
 
 def _make_query(type_: RepositoryType, parameters: Mapping[str, Any]) -> SearchQuery:
@@ -230,16 +184,22 @@ def _list_facets(address: ListAddress, counts: Counts) -> list[tuple[str, list[F
 def _list_domains(address: ListAddress, counts: Mapping[str, int]) -> list[FacetChoice]:
     """Return the chosen domain with those above and directly below it; if none is chosen, the top-level ones."""
     chosen = address.parameters["domain"]
-    parts = chosen.split("/") if chosen else []
-    above = ["/".join(parts[: place + 1]) for place in range(len(parts))]
-    start = f"{chosen}/" if chosen else ""
-    below = [name for name in counts if name.startswith(start) and "/" not in name[len(start) :]]
+    below = [name for name in counts if name.rpartition("/")[0] == chosen]
     choices = []
-    for domain in (*above, *below[:MAX_VALUES]):
+    for domain in (*list_above(chosen), *below[:MAX_VALUES]):
         parent, _, own_name = domain.rpartition("/")
-        url = address.url(domain=parent if domain == chosen else domain)
+        url = address.url(domain=domain)
+        if domain == chosen:
+            url = address.url(domain=parent)
         choices.append(FacetChoice(own_name, counts.get(domain, 0), url, domain == chosen, domain.count("/")))
     return choices
+
+
+def list_above(domain: str) -> list[str]:
+    """Return the domains above a domain, the outermost first, and the domain; none if it is empty."""
+    if not domain:
+        return []
+    return [*accumulate(domain.split("/"), "{}/{}".format)]
 
 
 def _list_chips(address: ListAddress) -> list[tuple[str, str, str]]:
@@ -277,8 +237,8 @@ class Leader:
     @property
     def has_few_documents(self) -> bool:
         """Whether its factuality is the mean of so few documents that its place says little."""
-        count = None if self.trust.estimate is None else self.trust.estimate.count
-        return count is None or count < MIN_LEADER_DOCUMENTS
+        estimate = self.trust.estimate
+        return estimate is None or estimate.count is None or estimate.count < MIN_LEADER_DOCUMENTS
 
 
 @router.get("/leaderboard", dependencies=[EXPENSIVE])
@@ -287,8 +247,8 @@ def leaderboard(hub: HubDep, domain: str = "") -> Response:
     query = SearchQuery(facets={"domain": domain}, verified=True, sort="factuality", size=MAX_LEADERS)
     ranking = hub.search.find(query)
     counts = ranking.counts.facets["domain"]
-    parts = domain.split("/") if domain else []
-    below = [name for name in counts if name.rpartition("/")[0] == domain and name.count("/") == len(parts)]
+    above = list_above(domain)
+    below = [name for name in counts if name.rpartition("/")[0] == domain]
     leaders = []
     for row in make_rows(hub, ranking.repositories):
         if row.summary is not None and row.trust is not None and row.trust.audit is not None:
@@ -300,7 +260,7 @@ def leaderboard(hub: HubDep, domain: str = "") -> Response:
     return page(
         "leaderboard.html",
         domain=domain,
-        above=["/".join(parts[: place + 1]) for place in range(len(parts))],
+        above=above,
         below=below[:MAX_DOMAINS],
         counts=counts,
         leaders=merge_copies(hub, leaders),

@@ -142,17 +142,25 @@ def load_history(
     records = _read_records(hub, versions)
     history = []
     for version in versions:
-        audit = version.latest_audit
-        measured = None if audit is None else read_audit(audit, records.get(audit.id, ""))
-        exam = load_exam(hub.blobs, version.exam) if with_exams else None
-        figures = {
+        figures: dict[str, ScoreEstimate | None] = {
             "declared": declared_factuality(hub.blobs, version, version.exam),
-            "recall": None if exam is None else exam.recall,
-            "measured": None if measured is None else measured.estimate,
+            "recall": None,
+            "measured": None,
         }
+        if with_exams:
+            exam = load_exam(hub.blobs, version.exam)
+            if exam is not None:
+                figures["recall"] = exam.recall
+        audit = version.latest_audit
+        if audit is not None:
+            measured = read_audit(audit, records.get(audit.id, ""))
+            if measured is not None:
+                figures["measured"] = measured.estimate
         if any(figures.values()):
             history.append((version.number, figures))
-    return history if len(history) > 1 else []
+    if len(history) == 1:
+        return []
+    return history
 
 
 def count_scores(exam: ExamView | None) -> list[int]:

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import re
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 TEMPLATES = Path(__file__).with_name("templates")
-# What XML can't contain.
-NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -89,7 +86,6 @@ def _get_environment() -> "Environment":
         share=format_score,
         percent=format_percent,
         short=shorten,
-        xml=strip_for_xml,
     )
     return environment
 
@@ -104,7 +100,7 @@ def page_address(repository: Repository, *parts: str, path: str = "") -> str:
 
     `path`: of a file, with which the address ends.
     """
-    address = f"/datasets/{repository.name}" if repository.type == "dataset" else f"/{repository.name}"
+    address = repository.path
     for part in parts:
         address += f"/{quote(part, safe='')}"
     return f"{address}/{quote(path)}" if path else address
@@ -129,11 +125,6 @@ def format_percent(share: float) -> str:
 def shorten(text: str, most: int = 200) -> str:
     """Return the beginning of a text, which may be of any length."""
     return text if len(text) <= most else text[:most].rstrip() + "…"
-
-
-def strip_for_xml(text: str) -> str:
-    """Return a text without the characters that would break an XML document."""
-    return NOT_XML.sub("", shorten(text, 1000))
 
 
 TITLES = {

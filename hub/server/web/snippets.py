@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from urllib.parse import quote
 
 from kcard.hub.db.models import Repository
+from kcard.hub.values import MAIN
 from kcard.manifest import Manifest
 
 KCARD = """\
@@ -54,7 +55,6 @@ VLLM = FETCH + "\nvllm serve ./{folder}"
 CURL = "curl -LO {url}{prefix}/{name}/resolve/{revision}/{path}"
 BASE_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 QUESTION = "…"
-MAIN = "main"
 
 
 @dataclass(frozen=True)

@@ -78,14 +78,15 @@ def wait_for(is_so: Callable[[], bool]) -> None:
 
 
 def raw(shared: Shared, request: bytes, *more: bytes) -> bytes:
-    """Everything that comes back for bytes on a connection of their own, until it ends or stands still."""
+    """Everything that comes back for bytes on a connection of their own, until it ends or stands still for a second."""
     answer = b""
-    with connect(shared.url, timeout=1) as connection:
+    with connect(shared.url) as connection:
         try:
             for part in (request, *more):
                 connection.sendall(part)
             while block := connection.recv(65536):
                 answer += block
+                connection.settimeout(1)
         except (TimeoutError, ConnectionError):
             pass
     return answer

@@ -38,10 +38,7 @@ PAGES = {
     "files": "/lab/moons/files/main",
     "text": "/lab/moons/blob/main/exam.json",
     "tensors": "/lab/moons/blob/main/adapter_model.safetensors",
-    "commits": "/lab/moons/commits/main",
-    "commit": "/lab/moons/commit/v2",
     "leaderboard": "/leaderboard",
-    "api": "/docs",
     "missing": "/bob/none",
 }
 FAST = ("home", "card", "leaderboard")  # the others have parts of these
@@ -139,7 +136,7 @@ def test_copying_takes_the_command_that_is_shown(browser: "Browser", samples: Sh
 
 # What people with an account do.
 
-PEOPLES_PAGES = ("/", "/bob", "/bob/open", "/bob/gated", "/settings/tokens", "/lab/held", "/none/none")
+PEOPLES_PAGES = ("/", "/bob/open", "/bob/gated", "/settings/tokens", "/lab/held", "/none/none")
 FAST_PAGES = ("/settings/tokens", "/lab/held")
 
 

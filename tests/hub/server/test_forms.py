@@ -1,4 +1,4 @@
-"""What people do in a browser: tokens, accounts, access."""
+"""What people do in a browser: tokens, access."""
 
 import re
 from collections.abc import Iterator
@@ -103,27 +103,6 @@ def test_session_creates_no_token_that_may_do_more_or_lasts_longer(shared: Share
     only.open("/settings/tokens")
     assert only.send("/settings/tokens", {"scope": "read", "days": "30"}).status_code == 403
     assert only.send("/settings/tokens/revoke", {"name": "write"}).status_code == 403
-
-
-# --- accounts -------------------------------------------------------------------------------------------------------
-
-
-def test_pages_of_accounts_have_their_description_and_readable_cards(shared: Shared, bob: Browser) -> None:
-    shared.hub.accounts.add_user("erin")
-    shared.create("lab/open")
-    shared.create("lab/hidden", private=True)
-    shared.hub.accounts.update("lab", fullname="The Lab", description="We study\nmoons.")
-    page = bob.open("/LAB")
-    for part in ("The Lab", "We study\nmoons.", 'href="/lab/open"', 'href="/lab/hidden"', "cleo"):
-        assert part in page
-    anyone = Browser(shared).open("/lab")
-    assert "lab/open" in anyone
-    assert "lab/hidden" not in anyone
-    assert "cleo" not in anyone
-    # Accounts are not told to strangers: one without public cards looks like none.
-    for name in ("erin", "nobody"):
-        assert f"Page '{name}' not found" in text(Browser(shared).http.get(f"/{name}"))
-    assert "has no cards" in bob.open("/erin")
 
 
 # --- access ---------------------------------------------------------------------------------------------------------

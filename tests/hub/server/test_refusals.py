@@ -212,7 +212,7 @@ def test_archives_are_not_unpacked(shared: Shared) -> None:
     started = time.monotonic()
     for path in ("bomb.zip", "bomb.json", "bomb.txt", "bomb.safetensors", "bomb.model"):
         assert commit(shared, "bob", NAME, inline(path, buffer.getvalue())).status_code == 400
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
 
 
 LAUGHS = "\n".join(
@@ -239,4 +239,4 @@ def test_yaml_bombs_are_refused_before_and_in_the_commit(shared: Shared, text: s
     answer = shared.http().post("/api/validate-yaml", json={"content": text})
     assert answer.status_code == 400
     assert answer.json()["errors"]
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20

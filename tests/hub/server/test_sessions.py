@@ -45,7 +45,7 @@ def test_a_session_shows_private_cards_and_their_files_until_it_is_closed(browse
     browser.log_in("bob")
     assert "Hush" in browser.open("/bob/secret")
     assert "bob/secret" in browser.open("/")
-    assert "secret" in browser.open("/bob")
+    assert "secret" in browser.open("/?author=bob")
     assert browser.http.get("/bob/secret/resolve/main/notes.txt").text == "mine"
     assert browser.send("/settings/logout").headers["location"] == "/"
     browser.open("/bob/secret", 401)
@@ -56,7 +56,7 @@ def test_private_cards_stay_invisible_to_other_sessions(browser: Browser) -> Non
     browser.log_in("dan")
     assert "Hush" not in browser.open("/bob/secret", 404)
     assert "bob/secret" not in browser.open("/")
-    assert "secret" not in text(browser.http.get("/bob"))
+    assert "secret" not in text(browser.http.get("/?author=bob"))
     assert browser.http.get("/bob/secret/resolve/main/notes.txt").status_code == 404
 
 
@@ -170,7 +170,6 @@ def test_session_may_do_what_its_token_may(shared: Shared, browser: Browser) -> 
 API = [
     ("GET", "/api/whoami-v2"),
     ("GET", "/api/models/bob/secret"),
-    ("GET", "/api/settings/repositories"),
     ("POST", "/api/repos/create"),
     ("DELETE", "/api/repos/delete"),
     ("PUT", "/api/models/bob/secret/settings"),
@@ -411,7 +410,7 @@ def test_form_that_is_being_sent_ends_with_what_allowed_it(
 
 def test_pages_let_no_other_site_frame_them_and_run_no_script(shared: Shared) -> None:
     admin = Browser(shared).log_in("ada:admin")
-    for path in ("/", "/settings/tokens", "/bob/target", "/bob", "/none/none"):
+    for path in ("/", "/settings/tokens", "/bob/target", "/none/none"):
         headers = admin.http.get(path).headers
         assert headers["x-frame-options"] == "DENY"
         policy = headers["content-security-policy"]
@@ -422,16 +421,12 @@ def test_pages_let_no_other_site_frame_them_and_run_no_script(shared: Shared) ->
 
 
 def test_names_descriptions_and_notes_run_nothing(shared: Shared, bob: Browser) -> None:
-    for account in ("bob", "lab"):
-        shared.hub.accounts.update(account, fullname=SCRIPT, description=SCRIPT + "\nsecond")
-    shared.create("lab/shown")
     bob.send("/settings/tokens", {"name": SCRIPT, "scope": "read", "days": "30"})
     readme = f"# {SCRIPT}\n[a](javascript:alert(1))".encode()
     shared.put("bob/target", {"README.md": readme}, title=SCRIPT)
-    pages = {"/bob": 2, "/settings/tokens": 1, "/lab": 2, "/bob/target": 1}
-    for path, least in pages.items():
+    for path in ("/settings/tokens", "/bob/target"):
         page = bob.open(path)
-        assert page.count("&lt;script&gt;alert(1)") >= least, path
+        assert "&lt;script&gt;alert(1)" in page, path
         harmless(page, path)
 
 

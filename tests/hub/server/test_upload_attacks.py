@@ -150,7 +150,7 @@ def busy_checks() -> list[int]:
 
 
 def test_the_slow_checks_of_one_account_delay_no_other(shared: Shared) -> None:
-    files = [SLOW + b" " * number for number in (1, 2)]
+    files = [SLOW + b" " * number for number in range(20, 26)]
     for content in files:
         upload(shared, "bob", "bob/target", content)
     answers: list[str] = []
@@ -169,7 +169,7 @@ def test_the_slow_checks_of_one_account_delay_no_other(shared: Shared) -> None:
     answers.append("dan")
     for attacker in attackers:
         attacker.join()
-    assert answers.index("dan") <= 1, "bob's commits take turns"
+    assert answers.index("dan") <= 3, "bob's commits take turns"
 
 
 def test_a_check_ends_when_its_client_leaves(shared: Shared) -> None:
@@ -364,10 +364,7 @@ def cleo(shared: Shared, request: pytest.FixtureRequest) -> Iterator[tuple[str, 
 def interrupted(shared: Shared, content: bytes, end: Callable[[], None]) -> Iterator[bytes]:
     """A body, in whose middle something ends: once the hub receives it, after it has allowed it."""
     yield content[:10]
-    deadline = time.monotonic() + 10
-    while not list(shared.hub.blobs.partial.glob("*/body")):
-        assert time.monotonic() < deadline, "the hub does not receive the body"
-        time.sleep(0.005)
+    wait_for(lambda: any(shared.hub.blobs.partial.glob("*/body")))  # the hub receives the body
     end()
     yield content[10:]
 

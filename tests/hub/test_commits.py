@@ -99,7 +99,7 @@ def test_a_namespace_holds_no_more_than_its_quota_each_file_once(hub: Stand, car
 def test_more_files_than_allowed_are_refused() -> None:
     entries = (Add(Entry(f"{n}.txt", "0" * 40, "0" * 64, 1, lfs=False)) for n in range(MAX_FILES + 1))
     with pytest.raises(TooLarge, match=str(MAX_FILES)):
-        trees.apply_operations({}, entries, lambda _: {})
+        trees.apply_operations({}, entries)
 
 
 def at_once(work: Callable[[int], object]) -> None:
@@ -284,7 +284,7 @@ def history_of(hub: Stand, card: Repository, count: int) -> dict[str, Mapping[st
                 changes[-1] = Delete(gone)
         head = commit(hub, card, *changes, branch=branch)
         heads[branch] = head.sha
-        expected[head.sha] = trees.apply_operations(files, changes, lambda sha: expected[sha])
+        expected[head.sha] = trees.apply_operations(files, changes)
     return expected
 
 

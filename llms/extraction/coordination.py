@@ -227,20 +227,21 @@ def _stems(text: str) -> frozenset[str]:
 
 
 def _divide(text: str, start: int, end: int, values: Sequence[Value]) -> list[tuple[int, int, list[Value]]]:
-    """Return the start, end and values of each part of a sentence; there is no border where it is in doubt."""
+    """Return the start, end and values of each part of a sentence; several values where nothing divides them."""
     if not values:
         return []
+    # Whether words stand before the first value, and behind the last one.
     is_led = bool(_stems(text[start : values[0].start]))
     is_followed = bool(_stems(text[values[-1].end : end]))
     places = []
-    first, own = start, [values[0]]
+    part_values = [values[0]]
     for value, following in pairwise(values):
         border = _border(text, value.end, following.start, is_led=is_led, is_followed=is_followed)
         if border is not None:
-            places.append((first, border, own))
-            first, own = border, []
-        own.append(following)
-    return [*places, (first, end, own)]
+            places.append((start, border, part_values))
+            start, part_values = border, []
+        part_values.append(following)
+    return [*places, (start, end, part_values)]
 
 
 def _border(text: str, start: int, end: int, *, is_led: bool, is_followed: bool) -> int | None:

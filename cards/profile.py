@@ -1,17 +1,18 @@
-"""routing.json: a profile of the questions that a card answers, from its corpus and exam, by which cards are selected.
+"""routing.json: a profile of a card's topics, by which cards are selected for a question.
 
     {"format": 1, "language": "en", "encoder": NAME, "encoder_sha256": SHA256, "centroids": BASE64, "terms": BASE64}
 
 centroids  int8, shape (k, 384): unit vectors times 127, the k-means centroids of the corpus' passages and, after an
            exam, of the questions that the card answered correctly. LoRAUTER (arXiv 2601.21795, section 3) represents
-           an adapter by the questions of such a validation set. None if the card's language is not the encoder's
-terms      uint32, little-endian, ascending: CRC-32 of the stems found in most passages, at most MAX_TERMS of them
+           an adapter by the questions of such a validation set. Empty (k = 0) if the card is not in English
+terms      uint32, little-endian, ascending: CRC-32 of the stems found in the most passages, at most MAX_TERMS of them
 
-A card that ships hashes of its passages has no such file: the terms would reveal the passages' content.
+A card that ships only hashes of its passages has no such file: the terms would reveal the passages' content.
 """
 
 import binascii
 import json
+import math
 import zlib
 from base64 import b64decode, b64encode
 from collections import Counter
@@ -38,10 +39,11 @@ FORMAT = 1
 SCALE = 127
 MAX_CENTROIDS = 16  # of each set of vectors
 MAX_TERMS = 2048
-ITERATIONS = 15
-MAX_COUNTED_PASSAGES = 20_000  # whose words are counted, spread over the corpus
-# Passages that are embedded, spread over the corpus, and their tokens together.
-MAX_EMBEDDED_PASSAGES, MAX_EMBEDDED_TOKENS = 64, 4096
+KMEANS_ITERATIONS = 15
+# Of a larger corpus, that many evenly spread passages are counted or embedded.
+MAX_COUNTED_PASSAGES = 20_000
+MAX_EMBEDDED_PASSAGES = 64
+MAX_EMBEDDED_TOKENS = 4096  # of all embedded passages together
 
 Terms = npt.NDArray[np.uint32]
 
@@ -67,7 +69,7 @@ class Profile:
 
     @classmethod
     def from_json(cls, text: str) -> "Profile | None":
-        """Parse it; None for a later format or another encoder. Raises CardError if malformed."""
+        """Parse routing.json; None for another format or encoder. Raises CardError if it is damaged."""
         try:
             data: dict[str, Any] = parse(text)
             if data["format"] != FORMAT or data["encoder_sha256"] != minilm.SHA256:
@@ -83,10 +85,11 @@ class Profile:
 
 
 def profile_of(language: str, texts: Iterable[str], *vectors: Array) -> Profile:
-    """Return the profile of a corpus of `texts`. `vectors`: sets of unit vectors, shapes (n, 384), such as those of the
-    passages and of answered questions; each set has its own centroids.
+    """Return the profile of a corpus; equal arguments give equal profiles.
 
-    Deterministic.
+    texts    whose terms are counted
+    vectors  sets of unit vectors, each of shape (n, 384), such as those of the passages and of answered questions;
+             each set gets its own centroids
     """
     centroids = [np.zeros((0, minilm.DIMENSIONS), np.float32), *map(_find_centroids, vectors)]
     rows = np.rint(np.concatenate(centroids) * SCALE).astype(np.int8)
@@ -113,43 +116,44 @@ def small_terms(language: str) -> frozenset[int]:
 
 
 def _find_centroids(vectors: Array) -> Array:
-    """Run spherical k-means: MAX_CENTROIDS unit vectors, shape (k, 384), fewer if there are fewer distinct vectors.
-
-    Starts from the vector nearest to the mean and repeatedly adds the one farthest from all centroids.
-    """
+    """Run spherical k-means. Return at most MAX_CENTROIDS unit vectors, shape (k, 384)."""
     if not len(vectors):
         return vectors
+    # Start from the vector nearest to the mean, and add the one farthest from all so far.
     rows = [int(np.argmax(vectors @ vectors.mean(axis=0)))]
     nearest = vectors @ vectors[rows[0]]
     while len(rows) < min(MAX_CENTROIDS, len(vectors)) and nearest.min() < 1 - 1e-5:
         rows.append(int(np.argmin(nearest)))
         nearest = np.maximum(nearest, vectors @ vectors[rows[-1]])
     centroids = vectors[rows]
-    for _ in range(ITERATIONS):
-        members = np.argmax(vectors @ centroids.T, axis=1)
-        sums = (members == np.arange(len(centroids))[:, None]).astype(np.float32) @ vectors
+    for _ in range(KMEANS_ITERATIONS):
+        nearest_centroids = np.argmax(vectors @ centroids.T, axis=1)
+        is_member = nearest_centroids == np.arange(len(centroids))[:, None]
+        sums = is_member.astype(np.float32) @ vectors
         lengths = np.linalg.norm(sums, axis=1, keepdims=True)
         centroids = np.where(lengths > 0, sums / np.maximum(lengths, 1e-12), centroids)
     return centroids
 
 
 def write_profile(folder: Path, manifest: Manifest, answered: Sequence[str] = ()) -> None:
-    """Write routing.json, or remove it if the card ships no text of the corpus.
+    """Write routing.json, or remove it if the card ships no text of the corpus. The file is not sealed.
 
-    answered  questions that the card answered correctly
+    answered  questions that the card answered correctly; only centroids and hashed words of them are stored
 
-    It is not sealed. Of questions, only centroids and hashed words are stored. Raises CardError if the passages can't
-    be read.
+    Raises CardError if the passages can't be read.
     """
     sources = passages(folder)
     if not len(sources):
         (folder / ROUTING).unlink(missing_ok=True)
         return
-    texts = (passage.in_context for passage in sources[:: -(-len(sources) // MAX_COUNTED_PASSAGES)])
+    count_step = math.ceil(len(sources) / MAX_COUNTED_PASSAGES)
+    texts = (passage.in_context for passage in sources[::count_step])
     vectors: list[Array] = []
     if is_english(manifest.language):
-        spread = [passage.in_context for passage in sources[:: -(-len(sources) // MAX_EMBEDDED_PASSAGES)]]
-        vectors.append(minilm.embed(spread, min(minilm.MAX_TOKENS, MAX_EMBEDDED_TOKENS // len(spread))))
+        embed_step = math.ceil(len(sources) / MAX_EMBEDDED_PASSAGES)
+        spread = [passage.in_context for passage in sources[::embed_step]]
+        tokens_per_passage = MAX_EMBEDDED_TOKENS // len(spread)
+        vectors.append(minilm.embed(spread, min(minilm.MAX_TOKENS, tokens_per_passage)))
         if answered:
             vectors.append(minilm.embed(answered))
     profile = profile_of(manifest.language, chain([manifest.description], texts, answered), *vectors)

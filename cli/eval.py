@@ -1,4 +1,4 @@
-"""kcard eval, runs and report."""
+"""The commands kcard eval, kcard runs and kcard report."""
 
 import shlex
 import sys
@@ -34,15 +34,6 @@ if TYPE_CHECKING:
     from kcard.evaluation.analyses.analysis import Analysis
     from kcard.evaluation.report.report import Report
 
-# The results of an evaluation as a table.
-
-
-def show(evaluation: "Evaluation") -> None:
-    """Print a table for each task, with a row for each setting."""
-    for caption, headings, rows in evaluation.tables:
-        echo(caption)
-        print_in_parts(headings, rows)
-
 
 @command_for(
     evaluate_settings,
@@ -71,11 +62,17 @@ def evaluate(
     from kcard.api import evaluate as api
 
     cluster = RayOptions.pop_from(values)
-    # A preset takes the place of the options that were not typed.
+    # Options that were not typed may come from a preset or, with --resume or --rerun, from the run.
     typed = typed_values(values, ctx)
     if resume is not None and rerun is not None:
         raise UsageError("--resume and --rerun do not go together")
-    run_numbers: list[int] = []
+    excess = sorted(set(typed) - {"path"})
+    if excess and (resume is not None or rerun is not None):
+        name = "--" + excess[0].replace("_", "-")
+        if name == "--tasks":
+            name = "TASK"
+        raise UsageError(f"{name} does not go with a run, which has its own options: leave it out")
+    run_numbers: list[int] = []  # of the run, once it has begun
     try:
         with progress(notice) as show_progress:
 
@@ -85,12 +82,6 @@ def evaluate(
                 else:
                     show_progress(event)
 
-            excess = sorted(set(typed) - {"path"})
-            if excess and (resume is not None or rerun is not None):
-                name = "--" + excess[0].replace("_", "-")
-                if name == "--tasks":
-                    name = "TASK"
-                raise UsageError(f"{name} does not go with a run, which has its own options: leave it out")
             if resume is not None:
                 evaluation = api.resume(resume, on_event=on_event, cluster=cluster, **typed)
             elif rerun is not None:
@@ -115,19 +106,29 @@ def evaluate(
         show(evaluation)
     errors = sum(row.errors for row in evaluation.rows)
     if errors:
-        again = f"kcard eval --resume {number}"
-        note(f"{errors} questions failed and count as wrong; ask them again with `{again}`")
+        note(
+            f"{errors} questions failed and count as wrong; ask them again with `kcard eval --resume {number}`"
+        )
     note(f"run {number}")
     analysis = typed.get("analysis")
     if analysis and not json_:
-        _print_analysis(make_report(number, analysis=analysis, limit=0).analyses[0], False)
+        _print_analysis(make_report(number, analysis=analysis, limit=0).analyses[0])
+
+
+def show(evaluation: "Evaluation") -> None:
+    """Print a table for each task, with a row for each setting."""
+    for caption, headings, rows in evaluation.tables:
+        echo(caption)
+        print_in_parts(headings, rows)
 
 
 # kcard runs: the evaluations of this hub.
 
 runs = typer.Typer(help="List the runs of `kcard eval`; show, export or delete some.", rich_markup_mode=None)
 
-MAX_SETTINGS_CHARACTERS = 60  # in the list of runs; more are counted
+MAX_SETTINGS_CHARACTERS = (
+    60  # of a run's settings in the list; longer ones are shortened to a count and their names
+)
 
 Number = Annotated[int, typer.Argument(help="Number of the run.")]
 
@@ -161,9 +162,7 @@ def list_runs(ctx: typer.Context, json_: Json = False) -> None:
         note("no runs yet: start one with `kcard eval TASK --path FILE`")
         return
     right = ("run", "answered", "failed", "planned")
-    columns = table(
-        "run", "started", "tasks", "settings", "llm", "answered", "failed", "planned", right=right
-    )
+    rows = table("run", "started", "tasks", "settings", "llm", "answered", "failed", "planned", right=right)
     for run in listed:
         plan = run.plan
         settings = ", ".join(plan.settings)
@@ -171,9 +170,9 @@ def list_runs(ctx: typer.Context, json_: Json = False) -> None:
             names = [SettingName.of(setting).base for setting in plan.settings]
             settings = f"{len(plan.settings)} of {', '.join(dict.fromkeys(names))}"
         tasks = ", ".join(task.name for task in plan.tasks)
-        counts = map(str, (run.answered, run.failed, plan.planned))
-        columns.add_row(str(run.number), run.started, tasks, settings, plan.llm, *counts)
-    console().print(columns)
+        counts = (str(run.answered), str(run.failed), str(plan.planned))
+        rows.add_row(str(run.number), run.started, tasks, settings, plan.llm, *counts)
+    console().print(rows)
 
 
 @runs.command("show")
@@ -214,7 +213,7 @@ def delete_runs(numbers: Annotated[list[int], typer.Argument(help="Numbers of ru
         note(f"deleted run {number}")
 
 
-# kcard report: a run of `kcard eval` as a web page, as tables, and its analyses.
+# kcard report: a run of `kcard eval` as a web page, tables or analyses.
 
 
 @command_for(make_report)
@@ -249,14 +248,15 @@ def report(
     if questions is not None:
         note(f"questions written: {write_questions(result.run.number, questions)}")
     if output is not None or not (csv or questions or json_ or analysis):
-        note(f"page written: {write_page(result, output or Path(f'run-{result.run.number}.html'))}")
+        page = output or Path(f"run-{result.run.number}.html")
+        note(f"page written: {write_page(result, page)}")
     if plot is not None:
         from kcard.evaluation.plots import write_charts
 
         for path in write_charts(result.analyses[0].charts, plot):
             note(f"plot written: {path}")
     if analysis is not None:
-        _print_analysis(result.analyses[0], json_)
+        _print_analysis(result.analyses[0], as_json=json_)
     elif json_:
         for line in table_lines(result):
             print_json(line)
@@ -264,51 +264,61 @@ def report(
         _print_report(result)
 
 
-def _print_analysis(analysis: "Analysis", json_: bool) -> None:
+def _print_analysis(analysis: "Analysis", *, as_json: bool = False) -> None:
     from kcard.evaluation.analyses.analysis import format_cell
     from kcard.evaluation.report.tables import analysis_lines
 
-    if json_:
+    if as_json:
         for line in analysis_lines(analysis):
             print_json(line)
         return
-
     note(analysis.text)
-    numbers = []
+    number_columns = []
     for name, value in zip(analysis.columns, analysis.rows[0], strict=True):
         if not isinstance(value, str):
-            numbers.append(name)
-    rows = table(*analysis.columns, right=numbers)
+            number_columns.append(name)
+    rows = table(*analysis.columns, right=number_columns)
     for row in analysis.rows:
         rows.add_row(*(escape(format_cell(cell)) for cell in row))
     print_whole(rows)
 
 
 def _print_report(result: "Report") -> None:
-    """Print a table for each task: every setting, compared with the reference."""
-
+    """Print a table for each task: each setting's figures, and its difference from the reference with the p of a paired
+    test."""
     from kcard.evaluation.report.report import amount, headline, metric_name, probability
 
-    # The columns are the setting's figures, and its difference from the reference with the p of a paired test.
     for task in result.tasks:
-        base, summaries = result.reference(task), result.of(task)
+        reference, summaries = result.reference(task), result.of(task)
         headings = (
             "setting",
             "n",
             metric_name(summaries[0].metric),
             "95 % interval",
-            f"over {base}",
+            f"over {reference}",
             "p",
             "calls",
             "seconds",
         )
         rows = []
-        for row in summaries:
-            pair = result.pair(task, row.setting, base)
-            cells = [row.setting, str(row.n), f"{row.value:.3f}", f"[{row.low:.3f}, {row.high:.3f}]"]
-            cells.append("" if pair is None else f"{pair.difference.mean:+.3f}")
-            cells.append("" if row.p_holm is None else probability(row.p_holm))
-            rows.append([*cells, amount(row.calls / row.n), amount(row.seconds / row.n)])
+        for summary in summaries:
+            difference = p = ""
+            pair = result.pair(task, summary.setting, reference)
+            if pair is not None:
+                difference = f"{pair.difference.mean:+.3f}"
+            if summary.p_holm is not None:
+                p = probability(summary.p_holm)
+            row = [
+                summary.setting,
+                str(summary.n),
+                f"{summary.value:.3f}",
+                f"[{summary.low:.3f}, {summary.high:.3f}]",
+                difference,
+                p,
+                amount(summary.calls / summary.n),
+                amount(summary.seconds / summary.n),
+            ]
+            rows.append(row)
         echo(f"{task}: {headline(result, task)}")
         print_in_parts(headings, rows)
 

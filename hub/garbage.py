@@ -1,8 +1,8 @@
 """Garbage collection: unreferenced files and snapshots, and what killed processes left behind.
 
-It is safe while others publish: they store a blob first, then add the reference in a transaction that checks that the
-blob still exists. Here a blob is deleted in a transaction that checks that nothing refers to it. Transactions are
-short, since they block other writers.
+It is safe while others publish. They store a blob first, and add a reference in a transaction that checks that the blob
+still exists; here a blob is deleted in a transaction that checks that nothing refers to it. Transactions are short,
+since they block other writers.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -21,16 +21,14 @@ from kcard.hub.snapshots import Snapshots
 from kcard.hub.storage import Blobs, abandoned_folders, discard
 from kcard.hub.uploads import Parts, delete_stale_verdicts
 
-# How long uncommitted uploads are kept: clients may resume the next day.
-GRACE = timedelta(hours=24)
-READ_BATCH, DELETE_BATCH = 500, 100  # candidates that one transaction looks up, or deletes
-
-
-# What the database refers to, and the hub must keep.
+UPLOAD_LIFETIME = timedelta(hours=24)  # without a commit: clients may resume the next day
+# Digests that one transaction looks up, or deletes.
+READ_BATCH = 500
+DELETE_BATCH = 100
 
 
 def find_referenced(session: Session, candidates: Collection[str]) -> set[str]:
-    """Return those of a few hundred digests that repositories or unexpired uploads refer to."""
+    """Return the candidates (at most READ_BATCH digests) that repositories or unexpired uploads refer to."""
     rows = union(
         select(Holding.sha256).where(Holding.sha256.in_(candidates)),
         select(Upload.sha256).where(Upload.sha256.in_(candidates), ~_is_expired()),
@@ -39,7 +37,7 @@ def find_referenced(session: Session, candidates: Collection[str]) -> set[str]:
 
 
 def delete_unreferenced(database: Database, blobs: Blobs, candidates: Sequence[str]) -> None:
-    """Delete those blobs that nothing refers to any more."""
+    """Delete the blobs among the candidates that nothing refers to any more."""
     for batch in batched(candidates, DELETE_BATCH):
         # Whoever is about to refer to one of them waits for this transaction, and then stores the blob again.
         with database.write() as session:
@@ -48,10 +46,7 @@ def delete_unreferenced(database: Database, blobs: Blobs, candidates: Sequence[s
 
 
 def _is_expired() -> ColumnElement[bool]:
-    return Upload.at < datetime.now(UTC) - GRACE
-
-
-# The collection.
+    return Upload.at < datetime.now(UTC) - UPLOAD_LIFETIME
 
 
 @dataclass(frozen=True)
@@ -66,9 +61,9 @@ class Garbage:
 def collect_garbage(
     database: Database, blobs: Blobs, snapshots: Snapshots, *, dry_run: bool = False
 ) -> list[Garbage]:
-    """Delete garbage and return it; with `dry_run` only return it.
+    """Delete garbage and return it; with `dry_run`, only return it.
 
-    Files that a live process is writing are kept, and uploads are kept for a day.
+    Files that a live process is writing are kept; so are uploads, for UPLOAD_LIFETIME.
     """
     garbage: list[Garbage] = []
 
@@ -98,16 +93,19 @@ def collect_garbage(
         for sha256 in _delete_unneeded(database, sizes, find_referenced, delete_blobs):
             garbage.append(Garbage("file", blobs.where(sha256), sizes[sha256]))
 
-    # What killed processes left behind, on this machine and in the store.
+    # What killed processes left behind on this machine and in the store.
     for folder in abandoned_folders(blobs.partial):
         garbage.append(Garbage("remains", str(folder), _freed_size(folder)))
         if not dry_run:
             discard(folder)
-    garbage += [Garbage("remains", where, size) for where, size in blobs.remains(delete=not dry_run)]
+    for where, size in blobs.remains(delete=not dry_run):
+        garbage.append(Garbage("remains", where, size))
 
-    # Parts of uploads that clients gave up.
+    # Parts of uploads that clients abandoned.
     parts = Parts(blobs.partial.parent / "parts", database)
-    return garbage + [Garbage("remains", str(path), size) for path, size in parts.collect(dry_run=dry_run)]
+    for path, size in parts.collect(dry_run=dry_run):
+        garbage.append(Garbage("remains", str(path), size))
+    return garbage
 
 
 def _delete_unneeded(
@@ -116,27 +114,25 @@ def _delete_unneeded(
     find_needed: Callable[[Session, Sequence[str]], set[str]],
     delete: Callable[[Sequence[str]], None] | None,
 ) -> Iterator[str]:
-    """Yield the candidates that the database does not need, after deleting them; `delete` None: without."""
+    """Yield the candidates that the database does not need, after deleting them unless `delete` is None."""
     for batch in batched(candidates, READ_BATCH):
         with database.read() as session:
             needed = find_needed(session, batch)
             unneeded = [candidate for candidate in batch if candidate not in needed]
+        if delete is None:
+            yield from unneeded
+            continue
         for few in batched(unneeded, DELETE_BATCH):
-            if delete is None:
-                yield from few
-                continue
-            with database.write() as session:  # one of them may be needed by now
-                needed = find_needed(session, few)
+            with database.write() as session:
+                needed = find_needed(session, few)  # again: one of them may be needed by now
                 still_unneeded = [candidate for candidate in few if candidate not in needed]
                 delete(still_unneeded)
             yield from still_unneeded
 
 
 def _freed_size(path: Path) -> int:
-    """Return the bytes that deleting a file or a folder frees; files with other hard links free none.
-
-    None are freed of what another process deletes meanwhile.
-    """
+    """Return the bytes that deleting a file or a folder frees. Files of a folder with other hard links count 0, and so
+    does what another process has deleted meanwhile."""
     try:
         if path.is_file():
             return path.stat().st_size

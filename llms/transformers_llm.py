@@ -33,20 +33,21 @@ from kcard.types import Reply, Request, derive_seed
 if TYPE_CHECKING:
     import torch
 
-TOP_TOKENS = 50
-MAX_NEED_TOKENS = 4
+TOP_TOKENS = 50  # the likeliest first tokens, among which a yes or no is looked for
+MAX_NEED_TOKENS = 4  # of a reply of yes or no
 GPU_BATCH = 8  # prompts at a time on a GPU, unless --concurrency says otherwise
 
 
 class LocalLLM(LLM):
     """A local model, on a CUDA device if there is one. Temperature 0 is greedy; equal seeds give equal replies.
 
-    model       a folder or a Hugging Face name; as an attribute, the model of transformers
-    unified_qa  whether to prompt in UnifiedQA's form; None: if the model's name says so
+    model       a folder or a Hugging Face name; as an attribute, the loaded model
+    unified_qa  whether to prompt in UnifiedQA's form; None: if "unifiedqa" is in the model's name
     prompts     encodes requests for the model
+    window      the longest prompt in tokens; None if it is unknown
 
-    An option of a multiple-choice question is chosen by the probability of its letter; in UnifiedQA's form, by that of
-    its text per token. Raises ModelUnavailable if the model can't be loaded.
+    An option of a multiple-choice question is chosen by the probability of its letter or, in UnifiedQA's form, of its
+    text per token. Raises ModelUnavailable if the model can't be loaded.
     """
 
     is_deterministic = True
@@ -61,10 +62,13 @@ class LocalLLM(LLM):
     ) -> None:
         if temperature < 0:
             raise UsageError(f"temperature {temperature} must be 0 or more")
-        self.name, self.temperature, self.max_tokens, self.seed = model, temperature, max_tokens, seed
         import torch
         from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
+        self.name = model
+        self.temperature = temperature
+        self.max_tokens = max_tokens
+        self.seed = seed
         # Load the model onto the GPU, if there is one.
         with loading(f"the model {model!r}"):
             config = AutoConfig.from_pretrained(model, trust_remote_code=False)
@@ -73,9 +77,11 @@ class LocalLLM(LLM):
             if config.is_encoder_decoder:
                 factory = AutoModelForSeq2SeqLM
             loaded = factory.from_pretrained(model, dtype="auto", trust_remote_code=False)
-        self.concurrency, device = 1, "cpu"
+        self.concurrency = 1
+        device = "cpu"
         if torch.cuda.is_available():
-            self.concurrency, device = GPU_BATCH, "cuda"
+            self.concurrency = GPU_BATCH
+            device = "cuda"
         self.model = loaded.eval().to(device)
         if unified_qa is None:
             unified_qa = "unifiedqa" in model.lower()
@@ -83,7 +89,6 @@ class LocalLLM(LLM):
             tokenizer, seq2seq=bool(self.model.config.is_encoder_decoder), unified_qa=unified_qa
         )
         self._prefix = SharedPrefix(self.model)
-        # The longest prompt, in tokens.
         self.window = None
         positions = getattr(self.model.config, "max_position_embeddings", None)
         if self.prompts.seq2seq:
@@ -124,30 +129,32 @@ class LocalLLM(LLM):
             elif request.kind == "answer" and request.choices:
                 group = "option"
             groups.setdefault(group, []).append((i, request, row))
-        answers = {
+        reply_methods = {
+            "text": self._generate_texts,
             "draft": self._generate_drafts,
             "need": self._read_needs,
             "option": self._choose_options,
         }
-        for name, members in groups.items():
+        for group, members in groups.items():
             numbers, batch, rows = zip(*members, strict=True)
-            outcomes.update(zip(numbers, answers.get(name, self._generate_texts)(batch, rows), strict=True))
+            replies = reply_methods[group](batch, rows)
+            outcomes.update(zip(numbers, replies, strict=True))
         for i in range(len(requests)):
             yield outcomes[i]
 
     def stream(self, request: Request) -> Iterator[str | Reply]:
-        """Yield the answer as it is generated, in a thread of its own."""
+        """Yield the answer's text as a thread generates it, then the reply."""
         from transformers import TextIteratorStreamer
 
         row = self._row(request)
         streamer = TextIteratorStreamer(self.prompts.tokenizer, skip_prompt=True, skip_special_tokens=True)
-        ended: list[Any] = []
+        results: list[Continuation | Exception] = []
 
         def run() -> None:
             try:
-                ended.extend(self._generate([request], [row], self.max_tokens, streamer=streamer))
-            except Exception as error:  # noqa: BLE001 - whoever reads the stream raises it, else they would wait for ever
-                ended.append(error)
+                results.extend(self._generate([request], [row], self.max_tokens, streamer=streamer))
+            except Exception as error:  # noqa: BLE001 - the reader of the stream raises it
+                results.append(error)
                 streamer.end()
 
         thread = Thread(target=run, daemon=True)
@@ -159,9 +166,10 @@ class LocalLLM(LLM):
             pieces = on_one_line(pieces)
         yield from filter(None, pieces)
         thread.join()
-        if isinstance(ended[0], Exception):
-            raise ended[0]
-        yield self._reply(row, ended[0].tokens, request)
+        (result,) = results
+        if isinstance(result, Exception):
+            raise result
+        yield self._reply(row, result.tokens, request)
 
     def _generate_texts(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
         replies = []
@@ -171,16 +179,16 @@ class LocalLLM(LLM):
         return replies
 
     def _read_needs(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
-        """Return yes or no by the probabilities of the first token, else by the text."""
+        """Return yes or no by the probabilities of the first token, or else by the text."""
         replies = []
-        new = self._generate(requests, rows, MAX_NEED_TOKENS, logits=True)
-        for request, row, continuation in zip(requests, rows, new, strict=True):
+        continuations = self._generate(requests, rows, MAX_NEED_TOKENS, logits=True)
+        for request, row, continuation in zip(requests, rows, continuations, strict=True):
             reply = self._reply(row, continuation.tokens, request)
             assert continuation.logits is not None
-            first = continuation.logits[0]
-            values, tokens = first.float().log_softmax(-1).topk(min(TOP_TOKENS, len(first)))
+            logits = continuation.logits[0]
+            logs, tokens = logits.float().log_softmax(-1).topk(min(TOP_TOKENS, len(logits)))
             texts = [self.prompts.tokenizer.decode([token]) for token in tokens.tolist()]
-            yes = from_probabilities(zip(texts, values.tolist(), strict=True))
+            yes = from_probabilities(zip(texts, logs.tolist(), strict=True))
             if yes is None:
                 yes = from_text(reply.text)
             replies.append(replace(reply, yes=NEED[request.template].needed(yes)))
@@ -192,45 +200,54 @@ class LocalLLM(LLM):
         replies = []
         drafts = self._generate(greedy, rows, min(DRAFT_TOKENS, self.max_tokens), logits=True)
         for request, row, continuation in zip(requests, rows, drafts, strict=True):
-            new = continuation.tokens[: self._reply_length(continuation.tokens)]
+            tokens = continuation.tokens[: self._reply_length(continuation.tokens)]
             assert continuation.logits is not None
-            scores = from_logits(continuation.logits[: len(new)].float().cpu(), new)
-            replies.append(replace(self._reply(row, new, request), tokens=scores))
+            scores = from_logits(continuation.logits[: len(tokens)].float().cpu(), tokens)
+            replies.append(replace(self._reply(row, tokens, request), tokens=scores))
         return replies
 
     def _choose_options(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:
         """Choose the most likely option of each question."""
         scores = option_scores(self.model, self.prompts, requests, rows, self._next_logits)
-        chosen = []
+        replies = []
         for request, row, option_logs in zip(requests, rows, scores, strict=True):
-            shares = probabilities(option_logs)
-            best = max(range(len(shares)), key=shares.__getitem__)
-            letter = request.choices[best].name
-            reply = Reply(letter, None, len(row), 1, confidence=shares[best], choice=letter)
-            chosen.append(replace(reply, shares=tuple(shares)))
-        return chosen
+            shares = tuple(probabilities(option_logs))
+            confidence = max(shares)
+            letter = request.choices[shares.index(confidence)].name
+            replies.append(
+                Reply(
+                    letter,
+                    tokens_in=len(row),
+                    tokens_out=1,
+                    confidence=confidence,
+                    choice=letter,
+                    shares=shares,
+                )
+            )
+        return replies
 
-    def _reply_length(self, new: Sequence[int]) -> int:
-        """Return how many of the tokens belong to the reply."""
+    def _reply_length(self, tokens: Sequence[int]) -> int:
+        """Return how many of the new tokens belong to the reply: those of the first line if the model only continues a
+        text."""
         if not self.prompts.continued:
-            return len(new)
-        for length in range(1, len(new)):
-            text = self.prompts.tokenizer.decode(new[:length], skip_special_tokens=True)
+            return len(tokens)
+        for length in range(1, len(tokens)):
+            text = self.prompts.tokenizer.decode(tokens[:length], skip_special_tokens=True)
             if "\n" in text.lstrip():
                 return length
-        return len(new)
+        return len(tokens)
 
-    def _reply(self, row: Sequence[int], new: Sequence[int], request: Request) -> Reply:
-        """Make a reply of the new tokens. It keeps its lines where these say something; a model that only continues a
-        text would go on after the first line, or after the first blank one where the answer may be a list."""
-        text = without_thoughts(self.prompts.tokenizer.decode(new, skip_special_tokens=True)).strip()
+    def _reply(self, row: Sequence[int], tokens: Sequence[int], request: Request) -> Reply:
+        """Make a reply of the new tokens. A grounded answer may be a list, so it keeps its lines; others become one
+        line. What a model that only continues a text writes after the reply is cut off."""
+        text = without_thoughts(self.prompts.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
         end, separator = "\n", " "
         if is_grounded(request):
             end, separator = "\n\n", "\n"
         if self.prompts.continued:
             text = text.partition(end)[0]
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return Reply(separator.join(lines), None, len(row), len(new))
+        return Reply(separator.join(lines), tokens_in=len(row), tokens_out=len(tokens))
 
     def _row(self, request: Request) -> list[int]:
         """Return the prompt's tokens; raise LLMError if they do not fit."""
@@ -246,11 +263,12 @@ class LocalLLM(LLM):
         self,
         requests: Sequence[Request],
         rows: Sequence[list[int]],
-        most: int,
+        max_tokens: int,
         logits: bool = False,
         streamer: Any = None,
     ) -> list[Continuation]:
-        """Generate in batches of rows that share a prefix, or that share none worth caching, and a temperature."""
+        """Generate up to `max_tokens` tokens after each row. Rows of equal temperature and equal prefix form a batch,
+        and so do rows without a prefix worth caching."""
         groups: dict[tuple[float, tuple[int, ...]], list[int]] = {}
         seeds = []
         for i, (request, row) in enumerate(zip(requests, rows, strict=True)):
@@ -264,13 +282,14 @@ class LocalLLM(LLM):
             groups.setdefault((temperature, prefix), []).append(i)
         continuations: dict[int, Continuation] = {}
         for (temperature, prefix), members in groups.items():
-            cache, shared = self._prefix.cache(prefix, len(members)), 0
+            shared = 0
+            cache = self._prefix.cache(prefix, len(members))
             if cache is not None:
                 shared = len(prefix)
-            new = generate(
+            generated = generate(
                 self.model,
                 [rows[i] for i in members],
-                most,
+                max_tokens,
                 temperature,
                 [seeds[i] for i in members],
                 padding=self.prompts.padding(),
@@ -279,13 +298,13 @@ class LocalLLM(LLM):
                 shared=shared,
                 cache=cache,
             )
-            continuations.update(zip(members, new, strict=True))
+            continuations.update(zip(members, generated, strict=True))
         return [continuations[i] for i in range(len(rows))]
 
     def _next_logits(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> "list[torch.Tensor]":
         """Return the logits of the token after each row, shape (vocabulary,)."""
-        first = []
+        next_logits = []
         for continuation in self._generate(requests, rows, 1, logits=True):
             assert continuation.logits is not None
-            first.append(continuation.logits[0])
-        return first
+            next_logits.append(continuation.logits[0])
+        return next_logits

@@ -1,11 +1,13 @@
 """Coordinated parts of a sentence, which give a value for each of several things: "4 guests in summer and 2 in winter".
 
-The reader knows that the sentence answers, but takes any of its values; so does a small LLM. The part with the words of
-the question decides. Of offices ("Who is the treasurer?") the parts are those of all sentences.
+The reader finds the sentence that answers, but may take the wrong one of its values, and so may a small LLM. The value
+of the part with the question's words is the answer. For an office ("Who is the treasurer?"), the parts of all sentences
+are compared.
 """
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,10 +18,10 @@ from kcard.llms.extraction.times import NOW, Period, asked_period, overlap, peri
 from kcard.llms.extraction.verdicts import PREPOSITIONS
 from kcard.text import sentence_spans
 
-MAX_CHARACTERS = 2000  # of a text, beyond which its parts are not looked for
+MAX_CHARACTERS = 2000  # of a text; a longer one is not divided
 MAX_PARTS = 6  # of a sentence
 
-# Values: amounts, times and names.
+# Amounts, times and names.
 
 _NUMERALS = (
     "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|eighteen|twenty"
@@ -51,12 +53,14 @@ NO_NAME = re.compile(
     re.IGNORECASE,
 )
 
+PLAIN_WORDS = FUNCTION_WORDS | PREPOSITIONS
+NO_UNITS = PLAIN_WORDS | {"while"}
 IN_FIGURES = {word: str(number) for number, word in enumerate(NUMERALS, start=1)}
 
 # What divides parts; strong marks go before others.
 
 COORDINATOR = re.compile(
-    r"[;.]\s+|\n+|,?\s+(?:while|whereas|but)\s+|,\s+and\s+|\s+(?:and|or)\s+(?!since\W*$)|,\s+", re.IGNORECASE
+    r"[;.]\s+|\n+|,?\s+(?:while|whereas|but)\s+|,\s+and\s+|\s+(?:and|or)\s+|,\s+", re.IGNORECASE
 )
 STRONG = re.compile(r"[;.]|\n|while|whereas|but|,\s+and", re.IGNORECASE)
 BEHIND_SUBJECT = re.compile(r" (?:is|was|has|and)\b")
@@ -72,7 +76,8 @@ OFFICE = re.compile(
 
 @dataclass(frozen=True)
 class Value:
-    """A value in a text: an amount with its unit, a time or a name; `start` and `end` in characters."""
+    """A name, a time or an amount in a text; `start` and `end` in characters. `text` includes the unit, which `end`
+    does not."""
 
     text: str
     start: int
@@ -81,10 +86,10 @@ class Value:
 
 @dataclass(frozen=True)
 class CoordinatedPart:
-    """A part of a sentence with its value.
+    """A part of a sentence with its value; `start` and `end` in characters.
 
-    keys    the stems of what it speaks of, which its siblings lack
-    days    the days of the week that it names
+    keys    the stems that the other parts lack
+    days    the days of the week that it names, 0 for Monday
     period  the years that it speaks of, if any
     """
 
@@ -99,17 +104,16 @@ class CoordinatedPart:
 def asked_part(
     question: str, form: Form, text: str, *, by_number: bool
 ) -> tuple[CoordinatedPart, list[CoordinatedPart]] | None:
-    """Return the coordinated part that speaks of what the question names, and its siblings; None if there is no such
-    part, or if it is in doubt.
+    """Return the part that speaks of what the question names, and the other parts; None if no part does, or several.
 
-    by_number  whether the question asks for a number or time, rather than a name
+    by_number  whether the question asks for a number or time rather than a name
     """
     if len(text) > MAX_CHARACTERS:
         return None
     answers = []
     for span in sentence_spans(text):
-        parts = parts_of(question, text, [span], by_number=by_number, with_years=form == "when")
-        chosen = _chosen(question, form, parts, by_number=by_number)
+        parts = find_parts(question, form, text, [span], by_number=by_number)
+        chosen = _choose(question, form, parts, by_number=by_number)
         if chosen is not None:
             answers.append((chosen, [part for part in parts if part is not chosen]))
     if len(answers) == 1:
@@ -117,39 +121,38 @@ def asked_part(
     office = OFFICE.search(question)
     if answers or by_number or office is None:
         return None
-    return _holder(question, office[1] or office[2], text)
+    return _find_holder(question, form, office[1] or office[2], text)
 
 
 def claims_part(question: str, form: Form, statement: str, text: str) -> bool | None:
-    """Return whether a statement gives the value that a text has for what it speaks of (or the question, if the
-    statement does not say): False if it gives the value of a coordinated sibling, None if the text has no such parts.
+    """Return whether a statement gives the value that the text has for its subject, or for the question's if it names
+    none: False if it gives the value of another part, None if it gives neither or the text has no such parts.
     """
     for by_number in (True, False):
-        values = _names(question, statement, 0, len(statement))
-        if by_number:
-            values = _numbers(statement, 0, len(statement), with_years=form == "when")
+        values = _find_values(question, form, statement, 0, len(statement), by_number=by_number)
+        if not values:
+            continue
         subject = statement
         for value in reversed(values):
             subject = f"{subject[: value.start]} {subject[value.end :]}"
-        answer = None
-        if values:
-            answer = asked_part(subject, form, text, by_number=by_number)
-            answer = answer or asked_part(f"{question} {subject}", form, text, by_number=by_number)
+        answer = asked_part(subject, form, text, by_number=by_number)
+        if answer is None:
+            answer = asked_part(f"{question} {subject}", form, text, by_number=by_number)
         if answer is None:
             continue
-        own = {_plain(value) for value in values}
-        part, siblings = answer
+        part, others = answer
         if form != "who" and not by_number and " " not in part.value.text:
             continue  # a technical name, not a person's
-        if _plain(part.value) in own:
+        stated = {_without_unit(value) for value in values}
+        if _without_unit(part.value) in stated:
             return True
-        if own & {_plain(sibling.value) for sibling in siblings}:
+        if stated & {_without_unit(other.value) for other in others}:
             return False
     return None
 
 
-def _plain(value: Value) -> str:
-    """Return a value's number, in figures, or name, without its unit."""
+def _without_unit(value: Value) -> str:
+    """Return a value in lower case and figures, without its unit."""
     plain = value.text[: value.end - value.start].lower()
     return " ".join(IN_FIGURES.get(word, word) for word in plain.split())
 
@@ -158,66 +161,62 @@ def is_office_question(question: str) -> bool:
     return bool(OFFICE.search(question))
 
 
-def parts_of(
-    question: str, text: str, spans: Sequence[tuple[int, int]], *, by_number: bool, with_years: bool
+def find_parts(
+    question: str, form: Form, text: str, spans: Sequence[tuple[int, int]], *, by_number: bool
 ) -> list[CoordinatedPart]:
-    """Return the coordinated parts of sentences, each with one value; none of a sentence in which the borders between
-    them are in doubt."""
+    """Return the parts of sentences that have one value; the words of those with several are keys of no other part."""
     places: list[tuple[int, int, list[Value]]] = []
     for start, end in spans:
-        values = _names(question, text, start, end)
-        if by_number:
-            values = _numbers(text, start, end, with_years=with_years)
+        values = _find_values(question, form, text, start, end, by_number=by_number)
         places += _divide(text, start, end, values)
     if len(places) < 2:
         return []
-    # What stands before and behind each value.
+    # The stems before and behind each value, and in how many parts each stem is.
     before, behind = [], []
+    part_counts: Counter[str] = Counter()
     for first, last, values in places:
         before.append(_stems(text[first : values[0].start]))
         behind.append(_stems(text[values[-1].end : last]))
-    common = frozenset.intersection(*behind)
-    # What stands before the first value: "The fee is 5 coins, and 9 coins for guests."
-    holds_for_all = not any(before[1:]) and any(behind[1:])
+        part_counts.update(before[-1] | behind[-1])
+    own_stems = {stem for stem, count in part_counts.items() if count == 1}
+    # What stands before the first value is often said of all: "The fee is 5 coins, and 9 coins for guests."
+    opens_for_all = not any(before[1:]) and any(behind[1:])
+    if opens_for_all or behind[0] - frozenset.intersection(*behind):
+        before[0] = frozenset()
     parts = []
-    previous: Period | None = None
-    for at, (first, last, values) in enumerate(places):
-        keys = before[at] | behind[at]
-        if at == 0 and (behind[0] - common or holds_for_all):
-            keys = behind[0]
-        others = set[str]()
-        for other in range(len(places)):
-            if other != at:
-                others |= before[other] | behind[other]
-        previous = _period(text[first:last], previous)
+    period: Period | None = None
+    for (first, last, values), stems_before, stems_behind in zip(places, before, behind, strict=True):
+        period = _period(text[first:last], period)
         if len(values) == 1:
+            keys = (stems_before | stems_behind) & own_stems
             days = weekdays(text[first:last])
-            parts.append(CoordinatedPart(first, last, values[0], keys - others, days, previous))
+            parts.append(CoordinatedPart(first, last, values[0], keys, days, period))
     return parts
 
 
 def timely_clause(question: str, form: Form, text: str) -> tuple[int, int] | None:
-    """Return the start and end of the only clause of the time that the question asks about, in the sentence of which
-    others are of another time: "until 2012 by the Lunds, and since then by the town"; None if there is none."""
+    """Return the start and end of the only clause about the time of the question, in a sentence with clauses about
+    other times: "until 2012 by the Lunds, and since then by the town". None if there is none."""
     time = asked_period(question)
     if time is None or form == "when" or len(text) > MAX_CHARACTERS:
         return None
     clauses = []
     for start, end in sentence_spans(text):
-        begin = start
-        periods: list[tuple[int, int, Period]] = []
-        for mark in [*COORDINATOR.finditer(text, start, end), None]:
-            stop = mark.end() if mark else end
-            period = _period(text[begin:stop], periods[-1][2] if periods else None)
-            if period is not None:
-                periods.append((begin, stop, period))
-            begin = stop
-        timely = [place for place in periods if overlap(place[2], time)]
-        if len(timely) == 1 and len(periods) > 1:
-            clauses.append(timely[0])
+        ends = [mark.end() for mark in COORDINATOR.finditer(text, start, end)]
+        dated: list[tuple[int, int, Period]] = []
+        period: Period | None = None
+        for clause_end in [*ends, end]:
+            clause_period = _period(text[start:clause_end], period)
+            if clause_period is not None:
+                period = clause_period
+                dated.append((start, clause_end, period))
+            start = clause_end
+        timely = [(first, last) for first, last, period in dated if overlap(period, time)]
+        if len(timely) == 1 and len(dated) > 1:
+            clauses += timely
     if len(clauses) != 1:
         return None
-    return clauses[0][0], clauses[0][1]
+    return clauses[0]
 
 
 def _stems(text: str) -> frozenset[str]:
@@ -228,48 +227,58 @@ def _stems(text: str) -> frozenset[str]:
 
 
 def _divide(text: str, start: int, end: int, values: Sequence[Value]) -> list[tuple[int, int, list[Value]]]:
-    """Return the start, end and values of each part of a sentence."""
+    """Return the start, end and values of each part of a sentence; several values where nothing divides them."""
     if not values:
         return []
+    # Whether words stand before the first value, and behind the last one.
     is_led = bool(_stems(text[start : values[0].start]))
     is_followed = bool(_stems(text[values[-1].end : end]))
     places = []
-    first, own = start, [values[0]]
+    part_values = [values[0]]
     for value, following in pairwise(values):
         border = _border(text, value.end, following.start, is_led=is_led, is_followed=is_followed)
         if border is not None:
-            places.append((first, border, own))
-            first, own = border, []
-        own.append(following)
-    return [*places, (first, end, own)]
+            places.append((start, border, part_values))
+            start, part_values = border, []
+        part_values.append(following)
+    return [*places, (start, end, part_values)]
 
 
 def _border(text: str, start: int, end: int, *, is_led: bool, is_followed: bool) -> int | None:
-    """Return where a new part begins between two values; None if they belong to one part."""
+    """Return where a new part begins between two values, of which the first ends at `start`; None if they belong to one
+    part."""
     marks = list(COORDINATOR.finditer(text, start, end))
     if not marks:
         return None
-    strong = [mark for mark in marks if STRONG.search(mark[0])]
-    begins_with_mark = marks[0].start() == start
-    # "its chair, Ines Roth, its treasurer, Paul Vey": what a value is for stands before it.
-    is_before = not is_followed and is_led
+    # What a value is for stands before it ("its chair, Ines Roth, its treasurer, Paul Vey") or behind it ("Ines Roth,
+    # chair, Paul Vey, treasurer").
+    stands_before = is_led
     if is_led and is_followed:
-        is_before = begins_with_mark and bool(COPULA.search(text[start:end]))
-    if strong and len(strong) < len(marks):
+        stands_before = marks[0].start() == start and bool(COPULA.search(text[start:end]))
+    strong = [mark for mark in marks if STRONG.search(mark[0])]
+    if strong:
         marks = strong
-    if is_before:
+    if stands_before:
         return marks[0].end()
     return marks[-1].end()
 
 
-def _numbers(text: str, start: int, end: int, *, with_years: bool) -> list[Value]:
+def _find_values(
+    question: str, form: Form, text: str, start: int, end: int, *, by_number: bool
+) -> list[Value]:
+    if by_number:
+        return _find_numbers(text, start, end, with_years=form == "when")
+    return _find_names(question, text, start, end)
+
+
+def _find_numbers(text: str, start: int, end: int, *, with_years: bool) -> list[Value]:
     values = []
     for match in NUMBER.finditer(text, start, end):
         if not with_years and YEAR.search(text[start : match.end()]):
             continue
         stop = match.end()
         unit = UNIT.match(text, stop, end)
-        if unit and unit[1] not in FUNCTION_WORDS and unit[1] not in PREPOSITIONS and unit[1] != "while":
+        if unit and unit[1] not in NO_UNITS:
             stop = unit.end()
         elif match[0].lower() == "one":
             continue  # "the right one"
@@ -279,7 +288,7 @@ def _numbers(text: str, start: int, end: int, *, with_years: bool) -> list[Value
     return values
 
 
-def _names(question: str, text: str, start: int, end: int) -> list[Value]:
+def _find_names(question: str, text: str, start: int, end: int) -> list[Value]:
     """Return the names, without words of the question at their beginning: "Treasurer Paul Vey"."""
     lower_case_stems = telling_stems(" ".join(LOWER_CASE.findall(question)))
     values = []
@@ -289,10 +298,8 @@ def _names(question: str, text: str, start: int, end: int) -> list[Value]:
         begin, name = match.start(), match[0]
         while name:
             first = name.split()[0]
-            is_plain = (
-                first.lower() in FUNCTION_WORDS or first.lower() in PREPOSITIONS or NO_NAME.match(first)
-            )
-            if not is_plain and not (stems_of_word(first) & lower_case_stems):
+            is_plain_word = first.lower() in PLAIN_WORDS or NO_NAME.match(first)
+            if not is_plain_word and not (stems_of_word(first) & lower_case_stems):
                 break
             begin += len(first) + 1
             name = name[len(first) + 1 :]
@@ -309,44 +316,45 @@ def _names(question: str, text: str, start: int, end: int) -> list[Value]:
 def _period(text: str, previous: Period | None) -> Period | None:
     period = period_of(text)
     if period is None and previous is not None and SINCE.search(text):
-        return min(previous[1], NOW - 1), math.inf
+        return min(previous[1], NOW - 1), math.inf  # "Nora Lind until 2017 and Per Dahl since"
     return period
 
 
-def _chosen(
+def _choose(
     question: str, form: Form, parts: Sequence[CoordinatedPart], *, by_number: bool
 ) -> CoordinatedPart | None:
-    """Return the only part that speaks of what the question names: of its time, day, or with its words."""
-    if len(parts) < 2:
+    """Return the only part that speaks of what the question names: of its time or day, or with its words."""
+    if not 2 <= len(parts) <= MAX_PARTS:
         return None
     question_stems, days, time = _stems(question), weekdays(question), asked_period(question)
     dated = [part for part in parts if part.period is not None]
     if form != "when" and len(dated) > 1:
         fitting = [part for part in dated if time and part.period and overlap(part.period, time)]
     elif form != "when" and time not in (None, (NOW, NOW)):
-        return None
+        return None  # no part says what held at that time
     elif any(part.days for part in parts):
         fitting = [part for part in parts if days and days <= part.days]
     else:
         fitting = [part for part in parts if part.keys & question_stems]
         if by_number and not fitting and not parts[0].keys:
             fitting = [parts[0]]  # the others are exceptions
-        is_in_doubt = len(fitting) > 1 or fitting == [parts[0]] or not by_number
-        if is_in_doubt:
+        if len(fitting) > 1 or fitting == [parts[0]] or not by_number:
             fitting = [part for part in fitting if part.keys <= question_stems]
-    if len(fitting) != 1 or len(parts) > MAX_PARTS:
+    if len(fitting) != 1:
         return None
+    # A value that the question names is not its answer.
     value = fitting[0].value.text
-    if telling_stems(value) <= question_stems or set(CAPITALISED.findall(value)) & set(
-        CAPITALISED.findall(question)
-    ):
+    capitalised = set(CAPITALISED.findall(question))
+    if telling_stems(value) <= question_stems or capitalised.intersection(CAPITALISED.findall(value)):
         return None
     return fitting[0]
 
 
-def _holder(question: str, office: str, text: str) -> tuple[CoordinatedPart, list[CoordinatedPart]] | None:
-    """Return the part with the holder of an office."""
-    parts = parts_of(question, text, sentence_spans(text), by_number=False, with_years=False)
+def _find_holder(
+    question: str, form: Form, office: str, text: str
+) -> tuple[CoordinatedPart, list[CoordinatedPart]] | None:
+    """Return the part with the holder of an office, and the other parts."""
+    parts = find_parts(question, form, text, sentence_spans(text), by_number=False)
     time = asked_period(question)
     for stems in (telling_stems(question), telling_stems(office)):
         holders = [part for part in parts if stems and stems <= telling_stems(text[part.start : part.end])]

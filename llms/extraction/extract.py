@@ -1,4 +1,4 @@
-"""Answer extraction from passages, with a calibrated probability. Every answer is a quotation."""
+"""Answer extraction from passages, with a calibrated probability. Every answer quotes the passages."""
 
 import json
 import math
@@ -48,16 +48,22 @@ from kcard.text import LIST_MARK, ordinals_as_in
 # Confidence in an extracted answer: a logistic regression fitted on people's questions about manuals, some of which the
 # manual does not answer (recipes/reader/calibrate.py).
 
-
-MAX_LEAD = 5.0
-DECIDED, UNDECIDED = 2.0, 0.5  # for a verdict of yes or no, and a quotation instead
+MAX_LEAD = 5.0  # in log-odds
+# Values of the feature "polarity": a verdict of yes or no, and a quotation instead of one.
+DECIDED = 2.0
+UNDECIDED = 0.5
 
 
 def confidence_features(
     question: str, form: Form, best: AnswerCandidate, lead: float, grounds: str, near: float, *, decided: bool
 ) -> dict[str, float]:
-    """Compute confidence features of an answer from the `best` candidate, which scores `lead` more than the next one.
-    `grounds`: its supporting sentences; `near`: see nearness; `decided`: whether it is a verdict of yes or no."""
+    """Return the features of an answer from the `best` candidate.
+
+    lead     by how much its score exceeds the next one's
+    grounds  the supporting sentences
+    near     their nearness to the question
+    decided  whether the answer is a verdict of yes or no
+    """
     question_stems = content_stems(question)
     polarity = certainty = 0.0
     if form == "yes/no" and decided:
@@ -90,7 +96,7 @@ def probability(values: Mapping[str, float]) -> float:
 
 
 def nearness(pairs: Sequence[tuple[str, str]]) -> list[float]:
-    """Return the cosine of each question and its answer's supporting sentences (sentence encoder)."""
+    """Return the cosine of each question with its answer's supporting sentences, by the sentence encoder."""
     texts: list[str] = []
     for pair in pairs:
         texts += pair
@@ -109,25 +115,26 @@ def calibration_weights() -> Mapping[str, float]:
     return calibration
 
 
-# Certainty of a span, over all passages that give it, below which sentences answer: of open questions, and of those
-# for a name, place, time or number. On questions about seventeen manuals, spans of a certainty below 0.4 were right for
-# .20, the sentences for .48.
-MIN_CERTAINTY, MIN_CERTAINTY_OF_NAMES = 0.5, 0.4
-MIN_CERTAINTY_OF_PARTS = 0.25  # over all parts of a sentence, of which the question names one
+# Certainty of a span, over all passages that give it, below which sentences are the answer: to open questions, and to
+# those for a name, place, time or number. On questions about seventeen manuals, .20 of the spans below 0.4 were right,
+# and .48 of the sentences.
+MIN_CERTAINTY = 0.5
+MIN_CERTAINTY_OF_NAMES = 0.4
+MIN_CERTAINTY_OF_PARTS = 0.25  # of all coordinated parts together, if the question names one
 BOLD = re.compile(r"(?<![\w*/])\*\*(\w[^*\n]*)\*\*(?![\w*/])")
 YES_OR_NO = re.compile(r"(?:yes|no)\b", re.IGNORECASE)
 ASKED_VERB = re.compile(r"\bwhat (?:does|do|did) \w.* (?<!the )(?<!a )(?<!an )(\w+)\W*$", re.IGNORECASE)
 CLAUSE_BORDER = re.compile(r"[.!?;:]\s+|\n|,\s+(?:and|but|while|which)\s+|\s+and\s+(?=\w+s\s)", re.IGNORECASE)
-HOLDER_PROBABILITY = 0.75  # of the only name that a passage gives for an office
-STEPS_PROBABILITY = 0.5  # of numbered items that have all words of a question for steps
 ABLE = re.compile(
     r"\b(?:can|could|may) (?:i|we|one)\b|\bis (?:it possible|there (?:a|any|some) way)\b", re.IGNORECASE
 )
+HOLDER_PROBABILITY = 0.75  # of the only name that a passage gives for an office
+STEPS_PROBABILITY = 0.5  # of numbered items that have all words of a question for steps
 
-
-# Probability below which an answer is withheld, and the same for steps, reasons and lists: one sees that a quotation
-# does not answer, but not that a name is the wrong one (recipes/reader/calibrate.py, benchmarks/real_documents.py).
-MIN_PROBABILITY, MIN_PROBABILITY_OF_SENTENCES = 0.36, 0.25
+# Probability below which an answer is withheld. It is lower for steps, reasons and lists: people see that a quotation
+# does not answer, but not that a name is wrong (recipes/reader/calibrate.py, benchmarks/real_documents.py).
+MIN_PROBABILITY = 0.36
+MIN_PROBABILITY_OF_SENTENCES = 0.25
 
 
 @dataclass(frozen=True)
@@ -157,11 +164,12 @@ class Extract:
 
 @dataclass(frozen=True)
 class _AnswerDraft:
-    """An answer without its probability yet.
+    """An answer whose probability is not computed yet.
 
     best       the candidate that leads the others by `lead`
     grounds    the supporting sentences, of which `first` is the main one
-    certainty  its probability, if known
+    decided    whether it is a verdict of yes or no
+    certainty  its probability, where that is not computed from the features
     """
 
     question: str
@@ -182,19 +190,18 @@ class _AnswerDraft:
         )
 
     def extract(self, values: Mapping[str, float]) -> Extract:
-        threshold, likelihood = MIN_PROBABILITY, self.certainty
+        threshold = MIN_PROBABILITY
         if self.form in SENTENCES:
             threshold = MIN_PROBABILITY_OF_SENTENCES
-        if likelihood is None:
-            likelihood = probability(values)
-        return Extract(self.text, self.first, self.passage, likelihood, self.words, threshold)
+        certainty = self.certainty
+        if certainty is None:
+            certainty = probability(values)
+        return Extract(self.text, self.first, self.passage, certainty, self.words, threshold)
 
 
 def extract(question: str, passages: Sequence[str]) -> Extract | None:
-    """Extract the best answer from passages, which come likeliest first; None if there is no text.
-
-    Passages may begin with their headings.
-    """
+    """Extract the best answer from passages, likeliest first, which may begin with their headings; None if there is no
+    text."""
     return extract_all([(question, passages)])[0]
 
 
@@ -221,10 +228,10 @@ def examine(
 def _examine_all(
     questions: Sequence[tuple[str, Sequence[str]]], headings: Sequence[Sequence[str]] | None = None
 ) -> list[tuple[Extract, dict[str, float]] | None]:
-    over = headings or [()] * len(questions)
-    # Cells of tables that are plainly asked for; the reader reads what speaks of the question's subject and time.
+    all_headings = headings or [()] * len(questions)
+    # Find table cells that the question asks for, and narrow the passages to its subject and time for the reader.
     forms, narrowed, cells = [], [], []
-    for (question, passages), titles in zip(questions, over, strict=True):
+    for (question, passages), titles in zip(questions, all_headings, strict=True):
         form = form_of(question)
         wording = ordinals_as_in(passages, question)
         parts = []
@@ -233,10 +240,10 @@ def _examine_all(
         forms.append(form)
         cells.append(find_cell(wording, form, parts))
         narrowed.append((wording, [heading + in_scope(wording, form, body) for heading, body in parts]))
-    # The answers, then their probabilities.
+    # Draft the answers, then compute their probabilities.
     drafts = []
     for (question, passages), form, readings, titles, cell in zip(
-        narrowed, forms, read_all(narrowed), over, cells, strict=True
+        narrowed, forms, read_all(narrowed), all_headings, cells, strict=True
     ):
         draft = _draft_answer(question, form, passages, readings, titles, cell)
         if draft is not None and names_unknown_version(question, passages):
@@ -269,10 +276,12 @@ def _draft_answer(
         best = next(candidate for candidate in ranked if candidate.passage == cell.row.passage)
         draft = _AnswerDraft(question, form, best, 0.0, best.passage, words=True, certainty=cell.probability)
         return replace(draft, text=cell.text or line, grounds=line, first=line)
-    part = _with_asked_part(question, form, ranked[0])
-    ranked[0] = part or ranked[0]
-    supports, best = score_sentences(question, form, ranked), ranked[0]
-    # The only passage leads one that is as likely to answer as not.
+    with_part = _with_asked_part(question, form, ranked[0])
+    if with_part is not None:
+        ranked[0] = with_part
+    best = ranked[0]
+    supports = score_sentences(question, form, ranked)
+    # A lone passage leads an imaginary one that is as likely to answer as not.
     lead = max(0.0, best.score)
     if len(ranked) > 1:
         lead = best.score - ranked[1].score
@@ -285,50 +294,52 @@ def _draft_answer(
     if words is not None and counts_nothing(question, best.text, words.start, words.start + len(words.text)):
         words = None
     if words is not None:
-        # The sentence in which the span begins; the span is cut at its end.
+        # Find the sentence in which the span begins, and cut the span at its end.
         row = int(np.argmax(supports[0]))
-        for at, sentence in enumerate(best.sentences):
+        for number, sentence in enumerate(best.sentences):
             if sentence.start <= words.start < sentence.end:
-                row = at
+                row = number
                 break
         answer_text, end = words.text, best.sentences[row].end
         if end < words.end and best.text[end].isspace():
             answer_text = best.text[words.start : end]
         draft = replace(draft, text=answer_text, first=sentence_text(best, row), words=True)
-        # Noisy-or over the passages that give the same words.
+        # The certainty is a noisy-or over the passages that give the same words.
         doubt = 1.0
         for candidate in ranked:
             if candidate.answer and candidate.answer.text.lower() == words.text.lower():
                 doubt *= 1 - candidate.answer.certainty
         certainty = 1 - doubt
-        if part and is_office_question(question) and has_subject(question, best.text):
+        if with_part and is_office_question(question) and has_subject(question, best.text):
             return replace(draft, grounds=draft.first, certainty=HOLDER_PROBABILITY)
-        if certainty >= MIN_CERTAINTY or (part and certainty >= MIN_CERTAINTY_OF_PARTS):
+        if certainty >= MIN_CERTAINTY or (with_part and certainty >= MIN_CERTAINTY_OF_PARTS):
             return replace(draft, grounds=_with_heading(best, draft.first))
     quote = quote_sentences(ranked, supports, whole_passage=form != "yes/no")
-    passage, grounds = ranked[quote.candidate].passage, _with_heading(ranked[quote.candidate], quote.text)
+    quoted = ranked[quote.candidate]
+    grounds = _with_heading(quoted, quote.text)
     if words is not None and certainty >= MIN_CERTAINTY_OF_NAMES and asks_for_words(question, form):
         # Return a name, place, time or number even if unsure; the sentences determine the confidence.
         return replace(draft, grounds=grounds)
     if form == "yes/no":
         verdict = _find_verdict(question, ranked, supports)
         if verdict is not None:
-            at, answer_text, first = verdict
-            grounds = _with_heading(ranked[at], first)
-            draft = replace(draft, best=ranked[at], passage=ranked[at].passage, decided=True)
+            number, answer_text, first = verdict
+            decisive = ranked[number]
+            grounds = _with_heading(decisive, first)
+            draft = replace(draft, best=decisive, passage=decisive.passage, decided=True)
             return replace(draft, text=answer_text, grounds=grounds, first=first)
     text = _strip_mark(quote.text)
-    draft = replace(draft, passage=passage, grounds=grounds, text=text, first=quote.first, words=False)
+    draft = replace(draft, passage=quoted.passage, grounds=grounds, text=text, first=quote.first, words=False)
     if counts_nothing(question, text):
         return replace(draft, certainty=0.0)
-    if passage == best.passage and has_asked_steps(question, best.text):
+    if quoted.passage == best.passage and has_asked_steps(question, best.text):
         return replace(draft, certainty=STEPS_PROBABILITY)
     return draft
 
 
 def _with_asked_part(question: str, form: Form, best: AnswerCandidate) -> AnswerCandidate | None:
-    """Return the candidate with the value of the coordinated part that the question names as its answer, as sure as
-    the reader is of all parts together; None if there is none."""
+    """Return the candidate with a new answer: the value of the coordinated part that the question names, with the
+    reader's certainty of all parts together. None if the question names no part."""
     words = best.answer
     if words is None or form not in ("who", "what", "when", "how many"):
         return None
@@ -341,28 +352,29 @@ def _with_asked_part(question: str, form: Form, best: AnswerCandidate) -> Answer
     if answer is None:
         return _in_clause(best, timely_clause(question, form, text))
     part, siblings = answer
-    first = best.begin + min(one.start for one in (part, *siblings))
-    last = best.begin + max(one.end for one in (part, *siblings))
-    if not is_office and not first <= words.start < last:
+    parts_start = best.begin + min(one.start for one in (part, *siblings))
+    parts_end = best.begin + max(one.end for one in (part, *siblings))
+    if not is_office and not parts_start <= words.start < parts_end:
         return None
-    # The reader's own words for the value, such as an amount with a longer unit.
-    text, start = part.value.text, best.begin + part.value.start
+    text = part.value.text
+    start = best.begin + part.value.start
     end = start + len(text)
     doubt = 1.0
     for span in best.reading.answers:
         span_end = span.start + len(span.text)
-        if span.start < last and first < span_end:
+        if span.start < parts_end and parts_start < span_end:
             doubt *= 1 - span.certainty
-        is_within = (
-            best.begin + part.start <= span.start <= start and end <= span_end <= best.begin + part.end
-        )
-        if by_number and is_within:
+        # Prefer the reader's own words for the value, such as an amount with a longer unit.
+        includes_value = span.start <= start and end <= span_end
+        is_in_part = best.begin + part.start <= span.start and span_end <= best.begin + part.end
+        if by_number and includes_value and is_in_part:
             start, end, text = span.start, span_end, span.text
     return replace(best, answer=AnswerSpan(text, start, 1 - doubt))
 
 
 def _in_clause(best: AnswerCandidate, clause: tuple[int, int] | None) -> AnswerCandidate | None:
-    """Return the candidate with the likeliest of the reader's spans in the clause, None if there is none."""
+    """Return the candidate with the likeliest of the reader's spans in the clause; None if its answer is there already,
+    or if no span is."""
     if clause is None or best.answer is None:
         return None
     start, end = best.begin + clause[0], best.begin + clause[1]
@@ -375,14 +387,14 @@ def _in_clause(best: AnswerCandidate, clause: tuple[int, int] | None) -> AnswerC
 
 
 def has_subject(question: str, text: str) -> bool:
-    """Return whether a text has the content words of a question, without its year."""
+    """Return whether a text has the content words of a question, apart from numbers."""
     stems = frozenset(stem for stem in telling_stems(question) if not stem.isdigit())
     return stems <= telling_stems(text)
 
 
 def says_verb(question: str, text: str, words: AnswerSpan) -> bool:
-    """Return whether a span stands in the clause of the verb that ends the question: of "What does open_gate return?"
-    the one with "returns", not that of a parameter. True for other questions."""
+    """Return whether a span stands in a clause with the verb that ends the question: for "What does open_gate return?"
+    one with "returns", not one about a parameter. True for questions that end otherwise."""
     verb = ASKED_VERB.search(question)
     if verb is None:
         return True
@@ -409,32 +421,32 @@ def _find_verdict(
     """Return (index of the candidate, answer, sentences that it rests on) of a verdict of yes or no; None if none of
     the candidates has one, or if they contradict each other."""
     verdicts: list[tuple[int, YesNo]] = []
-    for at, candidate in enumerate(candidates):
+    for number, candidate in enumerate(candidates):
         sentences = [sentence_text(candidate, row) for row in range(len(candidate.sentences))]
         verdict = decide(question, sentences, candidate.text[: candidate.begin])
         if verdict is not None:
-            verdicts.append((at, verdict))
+            verdicts.append((number, verdict))
     if len({verdict.is_yes for _, verdict in verdicts}) != 1:
         return None
-    at, verdict = verdicts[0]
-    candidate = candidates[at]
+    number, verdict = verdicts[0]
+    candidate = candidates[number]
     rows = list(range(verdict.first, verdict.last + 1))
     if len(rows) > MAX_QUOTED_SENTENCES:
         rows = rows[-1:]
     first = format_lines(candidate, rows)
     if verdict.is_yes and ABLE.search(question):
         # Who asks whether something can be done also wants to know how.
-        rows = find_stretch(candidate, supports[at], verdict.last)
+        rows = find_stretch(candidate, supports[number], verdict.last)
     text = _strip_mark(format_lines(candidate, rows))
-    if YES_OR_NO.match(text):
-        return at, text, first
-    if verdict.is_yes:
-        return at, f"Yes: {text}", first
-    return at, f"No: {text}", first
+    if not YES_OR_NO.match(text) and verdict.is_yes:
+        text = f"Yes: {text}"
+    elif not YES_OR_NO.match(text):
+        text = f"No: {text}"
+    return number, text, first
 
 
 def _with_heading(candidate: AnswerCandidate, text: str) -> str:
-    """Prepend the heading to a quotation that begins its passage, as in fitting the confidence."""
+    """Prepend the heading to a quotation that begins its passage, as was done when the confidence was fitted."""
     heading, body = candidate.text[: candidate.begin], " ".join(candidate.text[candidate.begin :].split())
     opening = " ".join(text.partition(" … ")[0].partition("\n")[0].split())
     if body.startswith(opening):
@@ -443,7 +455,7 @@ def _with_heading(candidate: AnswerCandidate, text: str) -> str:
 
 
 def _strip_mark(text: str) -> str:
-    """Strip the bullet, number or box of a lone list item, and the marks of bold text."""
+    """Strip the marks of bold text and, of a single line, its bullet, number or check box."""
     plain = BOLD.sub(r"\1", text)
     if "\n" in plain:
         return plain

@@ -4,6 +4,7 @@ A new hub takes 0.2 s of processor time for its migrations, and most tests open 
 machine, so that no transaction waits for the disk.
 """
 
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -34,13 +35,15 @@ def _unsynced(connection: object, _record: object) -> None:
 
 def _copying(upgrade: Callable[..., None]) -> Callable[..., None]:
     copies: list[bytes] = []
-    turn = threading.Lock()
+    turn, process = threading.Lock(), os.getpid()
 
     @wraps(upgrade)
     def copied(database: Database, revision: str | None) -> None:
         path = database.path
         with turn:
-            if revision is not None or path is None or not path.exists() or path.stat().st_size:
+            # A forked process may open a new database at the same time as others, which read it while it is copied.
+            is_forked = os.getpid() != process
+            if is_forked or revision is not None or path is None or not path.exists() or path.stat().st_size:
                 upgrade(database, revision)
             elif copies:
                 path.write_bytes(copies[0])

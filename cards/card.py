@@ -1,4 +1,4 @@
-"""A card: its folder, its kind and its files, and what one does with it.
+"""A card: its folder, its kind, its files, and what can be done with it.
 
 A pool holds cards by name and opens each on first use, since of ten thousand cards few are ever needed. This module
 knows the layout of the folder; it neither loads nor runs a model.
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from kcard.hub.db.models import Version
     from kcard.hub.registry import Hub
 
-# The kinds of cards, and for those with a model of their own its method: the files and the loader of each. Further
-# kinds are registered under `kcard.card_kinds`.
+# The files and the loader of each kind of card; a card with a model of its own is looked up by its training method.
+# Packages register further kinds under `kcard.card_kinds`.
 #
 # Loaders are named, not imported, so that reading a manifest loads nothing heavy.
 
@@ -133,8 +133,8 @@ class Card:
         return kcard.ask(question, choices, selection=CardSet([self]), cards=[self.name], **options)
 
     def exam(self, **options: Any) -> "Exam":
-        """Examine the card and write the results into its folder, whose manifest is then another one: open it again for
-        that. Takes the options of `kcard.exam`."""
+        """Examine the card and write the results into its folder, which changes its manifest: open the folder again to
+        see them. Takes the options of `kcard.exam`."""
         import kcard
 
         return kcard.exam(self.folder, **options)
@@ -178,10 +178,10 @@ class Card:
 class CardHandle:
     """A card of which only the manifest was read.
 
-    folder   verifies its files and returns their folder
-    size     bytes of all of its files; 0 if unknown
-    weights  bytes of its own model's files; None if unknown
-    read     returns one file, verified, by its path; None if only whole cards are available
+    folder    verifies its files and returns their folder
+    size      bytes of all of its files; 0 if unknown
+    weights   returns the bytes of its own model's files; None if unknown
+    read      returns one file, verified, by its path; None if only whole cards are available
     hub_name  see Card
     """
 
@@ -198,7 +198,7 @@ class CardHandle:
 
 
 class CardSet(Mapping[str, Card]):
-    """The cards of a pool, in the order given. Looking one up opens it, once, and raises DamagedCard as that does.
+    """The cards of a pool, in the order given. Looking one up opens it, once. Raises DamagedCard as `Card.open` does.
 
     Raises UsageError if two cards have one name.
     """
@@ -206,7 +206,10 @@ class CardSet(Mapping[str, Card]):
     def __init__(self, cards: Sequence[Card | CardHandle | Path]) -> None:
         self._cards: dict[str, Card | CardHandle] = {}
         for entry in cards:
-            card = Card.open(entry) if isinstance(entry, Path) else entry
+            if isinstance(entry, Path):
+                card: Card | CardHandle = Card.open(entry)
+            else:
+                card = entry
             if card.name in self._cards:
                 raise UsageError(f"two cards are named {card.name!r}: a pool holds one version of each card")
             self._cards[card.name] = card
@@ -256,7 +259,7 @@ def finish(
 ) -> Card:
     """Write the passages, with their index or as hashes, and README.md, then seal the folder, which makes it a card.
 
-    hashed  locations of passages known only by digest; for cards that ship hashes
+    hashed    locations of passages known only by digest; for cards that ship hashes
     on_event  called with the number of passages embedded (kind index), for a card that is searched in English
 
     The manifest of an earlier sealing is removed first, so that an interrupted call leaves no card rather than a wrong

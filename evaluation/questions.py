@@ -71,12 +71,14 @@ def make_questions(
                 ends = r"(?=[.!?…](?: |$)|$)"
             patterns[before, after] = re.compile(rf"{begins}\s*(\S.{{0,{MAX_FILLING_CHARACTERS}}}?)\s*{ends}")
     fillings: dict[tuple[str, str], dict[str, None]] = {key: {} for key in patterns}
-    for source in corpus if accepted is None else accepted:
+    if accepted is None:
+        accepted = corpus
+    for source in accepted:
         text = " ".join(source.text.split())
-        for key, pattern in patterns.items():
-            if key[0] in text and key[1] in text:
+        for (before, after), pattern in patterns.items():
+            if before in text and after in text:
                 for match in pattern.finditer(text):
-                    fillings[key][bare(match[1])] = None
+                    fillings[before, after][bare(match[1])] = None
     questions = []
     for candidate in chosen:
         answers = dict.fromkeys([candidate.answer, *fillings.get(candidate.around, ())])
@@ -100,7 +102,7 @@ def _take_distinct(candidates: Iterable[CorpusQuestion], limit: int) -> list[Cor
         distinct.setdefault(question.text, question)
         if len(distinct) == limit:
             break
-    return [*distinct.values()]
+    return list(distinct.values())
 
 
 def _make_natural(passages: Iterable[tuple[Source, int]], seed: int) -> Iterator[CorpusQuestion]:
@@ -131,7 +133,7 @@ def _make_cloze(passages: Iterable[Source], corpus: Sequence[Source], seed: int)
 #     {"question": "Which sea does the Rhine reach?", "answer": "North Sea"}
 #     {"question": "Who discovered Triton?", "answers": ["William Lassell", "Lassell"]}
 #
-# They may have every layout of the task jsonl (evaluation/tasks/datasets.py), and SQuAD's. For a multiple-choice
+# They may have any layout of the task jsonl (evaluation/tasks/datasets.py), or SQuAD's. For a multiple-choice
 # question, the text of the right option is the answer, since an exam shows no options.
 
 COLUMNS = Columns(id=(), popularity=())

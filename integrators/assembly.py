@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kcard.manifest import Manifest
 
 CARD_TEMPERATURE = 0.1  # of an LLM that generates documents for a card
-MAX_CARDS_OF_ROUND = 3  # that are chosen by score; in top-down only such as fit nearly as well
+MAX_CARDS_OF_ROUND = 3  # chosen by score; in top-down, only those that fit nearly as well as the best
 
 
 class Integrator(Protocol):
@@ -209,7 +209,6 @@ def make_integrator(
         TopDown,
     )
 
-    # Bottom-up and hybrid let several cards generate, and select from all of their documents.
     integrator: Integrator
     step: Step
     if options.mode == "top-down":
@@ -222,9 +221,10 @@ def make_integrator(
             options.single_document,
         )
     else:
+        # Bottom-up and hybrid let several cards generate, and select from all of their documents.
         from kcard.integrators.bottom_up import BottomUp
 
-        step = integrator = BottomUp(
+        integrator = BottomUp(
             pool,
             selectors,
             options.sampling,
@@ -237,21 +237,23 @@ def make_integrator(
             options.factuality_k,
             options.compare_index,
         )
+        step = integrator
     # In top-down and hybrid some cards are chosen, round by round.
     if options.mode != "bottom-up":
         offered = pool.cards
         ranker = selectors.nearest(offered)
         margin: float = options.margin
-        most: int | None = 1
+        max_cards: int | None = 1
         if options.mode == "hybrid":
-            margin, most = math.inf, None
+            margin = math.inf
+            max_cards = None
         choice: CardChoice
         if options.select == "question":
             choice = NearestChoice(ranker, MAX_CARDS_OF_ROUND, margin)
         elif options.select == "auto":
             choice = AutoChoice(ranker, examples, MAX_CARDS_OF_ROUND, margin)
         else:
-            choice = ExplicitChoice(offered, examples, most, ranker, options.shortlist)
+            choice = ExplicitChoice(offered, examples, max_cards, ranker, options.shortlist)
         integrator = TopDown(
             step,
             options.sampling,

@@ -62,11 +62,11 @@ def top(scores: Array | Sequence[float], k: int, floor: float = 0.0) -> list[int
     return [i for i in order if scores[i] >= lowest]
 
 
-MIN_CHANCE_SCORE = 0.99
+MIN_CHANCE_SCORE = 0.99  # so near the highest that no floor drops any
 
 
 class Chance(Relevance):
-    """Random scores, to ablate the relevance selector (Knowledge Card, figure 3); no floor drops any."""
+    """Random scores, to ablate the relevance selector (Knowledge Card, figure 3)."""
 
     def scores(self, question: str, texts: Sequence[str]) -> Array:
         """Draw scores, shape (n,), in [0.99, 1]; seeded by question and text for reproducibility."""
@@ -88,6 +88,7 @@ class Unranked(Relevance):
 
 Pooled = Literal["mean", "cls"]
 _POOLING_DIGESTS = {None: False, "mean": True, "cls": "cls"}  # as in the digests of earlier versions
+_ENCODING = {"show_progress_bar": False, "convert_to_numpy": False, "convert_to_tensor": True}
 
 
 class SentenceEmbedding(Relevance):
@@ -119,13 +120,13 @@ class SentenceEmbedding(Relevance):
                 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
                 at = {"revision": checkpoint.revision, "trust_remote_code": False}
-                words = Transformer(
+                transformer = Transformer(
                     checkpoint.name,
                     model_kwargs=at | _model_options(loading),
                     processor_kwargs=at,
                     config_kwargs=at,
                 )
-                modules = [words, Pooling(words.get_embedding_dimension(), pooling)]
+                modules = [transformer, Pooling(transformer.get_embedding_dimension(), pooling)]
                 model = SentenceTransformer(modules=modules, device="cpu")
         self._model = move_to_device(model.eval(), loading.device)
         # Models without a transformer, such as static embeddings, have no config.
@@ -137,16 +138,14 @@ class SentenceEmbedding(Relevance):
         if not texts:
             return np.zeros(0, dtype=np.float32)
         query_vector = self._model.encode_query([question], **_ENCODING)
-        distinct = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-        vectors = self._model.encode_document(list(distinct), **_ENCODING)
+        distinct = list(dict.fromkeys(texts))
+        place = {text: i for i, text in enumerate(distinct)}
+        vectors = self._model.encode_document(distinct, **_ENCODING)
         cosines = np.clip(_normalize(vectors) @ _normalize(query_vector)[0], -1.0, 1.0)
-        return np.asarray([cosines[distinct[text]] for text in texts], dtype=np.float32)
+        return np.asarray([cosines[place[text]] for text in texts], dtype=np.float32)
 
 
-_ENCODING = {"show_progress_bar": False, "convert_to_numpy": False, "convert_to_tensor": True}
-
-
-def _normalize(vectors: "object") -> Array:
+def _normalize(vectors: object) -> Array:
     import torch
 
     assert isinstance(vectors, torch.Tensor)

@@ -34,7 +34,7 @@ STEMMER = "english"  # the sentence encoder's language
 
 @dataclass(frozen=True)
 class WordSketch:
-    """`idf` of every stem of the corpus."""
+    """Questions as vectors. `idf`: the inverse document frequency of every stem of the corpus."""
 
     idf: Mapping[str, float]
 
@@ -44,18 +44,19 @@ class WordSketch:
         frequency = Counter[str]()
         for text in texts:
             frequency.update(stems(text))
-        count, idf = len(texts), {}
+        count = len(texts)
+        idf = {}
         for stem, n in sorted(frequency.items()):
             idf[stem] = round(math.log(1 + (count - n + 0.5) / (n + 0.5)), 4)
         return cls(idf)
 
     @classmethod
     def read(cls, folder: Path) -> "WordSketch":
-        """Load that of a card. Raises CardError if its file is damaged or missing."""
+        """Load the sketch of a card. Raises CardError if its file is damaged or missing."""
         path = folder / WORDS
         try:
-            frequencies = json.loads(path.read_text(encoding="utf-8"))["idf"]
-            return cls({str(stem): float(idf) for stem, idf in frequencies.items()})
+            idfs = json.loads(path.read_text(encoding="utf-8"))["idf"]
+            return cls({str(stem): float(idf) for stem, idf in idfs.items()})
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             message = f"{path} must hold the idf of the card's word stems ({error}): train the card again"
             raise CardError(message) from error
@@ -127,13 +128,14 @@ class Vocabulary:
     @classmethod
     def of(cls, texts: Iterable[str], asking: Iterable[str]) -> "Vocabulary":
         """Collect the words of passages and those of the questions about them (`asking`)."""
-        count, written = Counter[str](), Counter[str]()
+        count = Counter[str]()  # passages with the word
+        written = Counter[str]()  # passages with the word spelled exactly so
         for text in texts:
             count.update(set(words(text)))
             written.update(set(re.findall(r"[^\W\d_]+", text)))
         common = []
         for word, passages in count.items():
-            # Not a name, which is seldom written in small letters.
+            # Leave out names, which are seldom written in small letters.
             if passages >= MIN_PASSAGES and written[word] * 2 > passages:
                 common.append(word)
         return cls(frozenset(count) | frozenset(asking), tuple(sorted(common)))
@@ -166,7 +168,7 @@ class Vocabulary:
         return " ".join(token for token in reworded if token) or question
 
     def _reword_token(self, token: str) -> str | None:
-        """Return its replacement; None to drop it. Figures stay, since another year is another question."""
+        """Return the replacement of a token; None to drop it. Figures stay, since another year is another question."""
         parts = words(token)
         if not parts or any(part in self.all_words for part in parts):
             return token
@@ -188,5 +190,5 @@ class Vocabulary:
 
     @cached_property
     def common_vectors(self) -> Array:
-        """(common, 384)"""
+        """The word embeddings of `common`, shape (words, 384)."""
         return minilm.word_vectors(self.common)

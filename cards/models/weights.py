@@ -38,14 +38,17 @@ def read(card: Card, models: Loader) -> Weights:
     base is unavailable, CardError if the card's own model can't be read."""
     adapts = card.manifest.is_adapter
     if card.manifest.base.name or not adapts:
-        folder = Path(base_folder(card.manifest.base.name)) if adapts else card.folder
-        kind = ModelUnavailable if adapts else CardError
-        with explained(kind, f"card {card.name!r}: {folder} can't be loaded"):
-            plain = embedded(folder, models.device)
-        if plain is not None:
+        folder = card.folder
+        error: type[CardError | ModelUnavailable] = CardError
+        if adapts:
+            folder = Path(base_folder(card.manifest.base.name))
+            error = ModelUnavailable
+        with explained(error, f"card {card.name!r}: {folder} can't be loaded"):
+            weights = embedded(folder, models.device)
+        if weights is not None:
             if adapts:
                 models.check_digest(card)
-            return plain
+            return weights
     model = models.model(card)
     try:
         decoder = families.decoder(of_model(model))
@@ -66,13 +69,15 @@ def size(folder: Path, device: str) -> int:
             count += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
     if not count:
         return sum(path.stat().st_size for path in folder.glob("*.bin"))
-    return count * (4 if in_single_precision(count, device) else 2)
+    if in_single_precision(count, device):
+        return 4 * count
+    return 2 * count
 
 
 def embedded(folder: Path, device: str) -> Weights | None:
-    """Load the model in a folder if it is like embedded ones."""
+    """Load the model in a folder if it is a small OPT like those of embedded cards; None if it is another."""
     weights = folder / "model.safetensors"
-    # A larger one may be in bf16.
+    # Larger models may run in bfloat16, which of_folder does not support.
     if not weights.is_file() or weights.stat().st_size >= 4 * MAX_FLOAT32_PARAMETERS:
         return None
     if not families.is_plain_opt(_json(folder / "config.json")):
@@ -83,15 +88,17 @@ def embedded(folder: Path, device: str) -> Weights | None:
 def of_model(model: Any) -> ModelCheckpoint:
     from transformers.activations import ACT2FN
 
-    config, rotary = model.config, getattr(model.base_model, "rotary_emb", None)
-    if rotary is not None and ("dynamic" in rotary.rope_type or rotary.rope_type == "longrope"):
-        rotary = None
+    config = model.config
+    embedding = getattr(model.base_model, "rotary_emb", None)
+    rotary = None
+    if embedding is not None and "dynamic" not in embedding.rope_type and embedding.rope_type != "longrope":
+        rotary = Rotary(embedding.inv_freq.float(), float(embedding.attention_scaling))
     return ModelCheckpoint(
         type(model).__name__,
         config,
         model.state_dict(),
         ACT2FN[getattr(config, "activation_function", None) or config.hidden_act],
-        rotary and Rotary(rotary.inv_freq.float(), float(rotary.attention_scaling)),
+        rotary,
     )
 
 
@@ -155,9 +162,9 @@ def limits(folder: Path) -> tuple[int | list[int] | None, int | None]:
 
 def _ends(folder: Path) -> int | list[int] | None:
     path = folder / "generation_config.json"
-    ends: int | list[int] | None = _json(path if path.is_file() else folder / "config.json").get(
-        "eos_token_id"
-    )
+    if not path.is_file():
+        path = folder / "config.json"
+    ends: int | list[int] | None = _json(path).get("eos_token_id")
     return ends
 
 

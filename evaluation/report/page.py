@@ -20,6 +20,8 @@ from kcard.evaluation.report.report import Report, amount, headline, metric_name
 from kcard.evaluation.runs.results import OF_A_TASK
 from kcard.evaluation.runs.summary import SettingSummary
 
+FOLDER = Path(__file__).parent
+
 # A trace may come from another version of kcard or be edited by hand, so its structure is not trusted.
 
 # The fields of a trace (kcard.types.Answer.to_json) that the page shows, with their types.
@@ -47,9 +49,9 @@ def parse_trace(data: Any, shape: Any = TRACE) -> Any:
         if not isinstance(data, list | tuple):
             return []
         return [parse_trace(item, shape[0]) for item in data]
-    if shape is str and data is None:
-        return ""
     if shape is str:
+        if data is None:
+            return ""
         return str(data)
     if shape is float and type(data) is int:
         return float(data)
@@ -66,9 +68,6 @@ def format_place(source: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, parts))
 
 
-FOLDER = Path(__file__).parent
-
-
 def render(report: Report) -> str:
     """Render the page as HTML. Texts of cards, LLMs and data are escaped."""
     groups = sorted({shown.question.group for shown in report.excerpt.questions} - {""})
@@ -81,9 +80,9 @@ def render(report: Report) -> str:
         ("wrong", "w", len(report.settings)),
         ("differ", "d", 1),
     )
-    for control, letter, count in controls:
+    for control, prefix, count in controls:
         for i in range(count):
-            hidden = f'main:has(#f-{control} option[value="{i}"]:checked) .q:not(.{letter}{i})'
+            hidden = f'main:has(#f-{control} option[value="{i}"]:checked) .q:not(.{prefix}{i})'
             rules.append(f"{hidden} {{ display: none; }}")
     style = "\n".join(rules)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()

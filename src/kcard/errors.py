@@ -4,7 +4,7 @@
     ├── UsageError           an argument is wrong; the message names it, its value and what is accepted
     ├── CorpusError          a corpus is missing, empty or unreadable
     ├── CardError            a folder is not a card, or its manifest is of an unknown form
-    │   └── DamagedCard      a file of the card does not have the sha256 that the manifest names
+    │   └── DamagedCard      a file of the card is missing, or not the one that the manifest names
     ├── HubError             the hub can't do it: nothing published, a name taken, a database in use
     │   ├── UnknownCard      no card, version or alias of that name
     │   ├── DiskFull         a disk has no room for what is to be written
@@ -12,7 +12,7 @@
     ├── ModelUnavailable     a base model, tokenizer or checkpoint can't be loaded
     ├── LLMError             the answering model failed: endpoint down, refused, malformed reply
     │   ├── RequestRefused   the server refuses this request, such as one that is too long; others may be answered
-    │   └── QuestionsFailed  the same, with the questions that failed; others of the batch may have replies
+    │   └── QuestionsFailed  requests about some questions of a batch failed; the others may have replies
     ├── ClusterError         the Ray cluster can't be reached, was lost, or has no node for the work
     ├── MissingExtra         an optional dependency is not installed; the message names the extra
     ├── QuestionLogError     the log of questions can't be read or written
@@ -30,20 +30,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kcard.types import Question
 
-# Text from elsewhere, made safe for a terminal: control characters are shown as escape sequences.
-
-# Control characters (C0 without tab and line feed, DEL, C1), what reverses the order of text, and surrogates, which
-# can't be encoded. Joiners and direction marks stay: scripts need them.
+# Control characters (C0 without tab and line feed, DEL, C1), characters that reverse the order of text, and surrogates,
+# which can't be encoded. Joiners and direction marks stay: scripts need them.
 CONTROL_CHARACTER = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    r"""Return the text with \x1b in place of an escape character, and likewise for all others that a terminal obeys."""
+    r"""Return the text with \x1b in place of an escape character; likewise for all others that a terminal obeys."""
     return CONTROL_CHARACTER.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def json_escaped(text: str) -> str:
-    """Escape such characters in serialized JSON, which stays the same value."""
+    """Return serialized JSON of the same value in which control characters are escaped."""
     return CONTROL_CHARACTER.sub(
         lambda match: json.dumps(match[0])[1:-1] if match[0] != "\x7f" else "\\u007f", text
     )

@@ -30,8 +30,8 @@ MAX_PARTS = 1000
 
 
 def read_mail(document: Document) -> Iterator[Block]:
-    """Read the subject, who wrote to whom and when, and the text: of several forms of it the web page. Attachments
-    that are no text are counted."""
+    """Read the subject, who wrote to whom and when, and the text; where it comes in several forms, the last.
+    Attachments that are not text are counted."""
     with reading(document.path), document.path.open("rb") as stream:
         try:
             message = message_from_binary_file(stream, policy=policy.default)
@@ -81,14 +81,13 @@ def header_of(message: Message, name: str) -> str:
     """Return a header in words; "" if it is missing or malformed."""
     try:
         value = str(message.get(name, ""))
-    # What the parser of headers raises.
-    except (MessageError, ValueError, IndexError, AttributeError, TypeError):
+    except (MessageError, ValueError, IndexError, AttributeError, TypeError):  # all that its parser raises
         return ""
     return " ".join(value.split())[:MAX_FIELD_CHARACTERS]
 
 
 def shown_parts(message: Message) -> Iterator[Any]:
-    """Yield the parts that are shown, in their order: of alternatives the last one that is text."""
+    """Yield the parts that are shown, in order; of alternatives, only the last one that is text."""
     if not message.is_multipart() or message.get_content_type() == "message/rfc822":
         yield message
         return
@@ -122,7 +121,7 @@ def text_of(data: Any, encoding: str | None) -> str:
 
 
 def plain_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines of an e-mail with their numbers, without the marks of quotations, to the signature."""
+    """Yield the lines of an e-mail with their numbers, without quotation marks (>), up to the signature."""
     for number, line in enumerate(text.splitlines(), 1):
         if line == "-- ":
             return

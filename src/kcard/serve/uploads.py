@@ -1,8 +1,8 @@
-"""Files that clients upload to ask them: each is the corpus of a draft, which `kcard ask --corpus` would make.
+"""Files that clients upload to ask questions about: each becomes a draft, as with `kcard ask --corpus`.
 
-    uploads/HOLDER/NAME   in the home; HOLDER: whose key came with the file, anonymous where none is needed
+    uploads/HOLDER/NAME   in the home; HOLDER: owner of the key that came with the file, else anonymous
 
-A file answers only whom it belongs to.
+Only its holder can ask a file.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class UploadedFile:
 
     card      the draft that it became, draft:NAME
     file      its name
-    passages  their number
+    passages  how many it has
     digest    sha256 of the draft's manifest
     """
 
@@ -109,7 +109,9 @@ class UploadedFiles:
         except (CorpusError, UsageError) as error:
             raise ApiError(str(error).replace(str(target), target.name)) from error
         except (OSError, CardError) as error:
-            cause = error.__cause__ if isinstance(error, CardError) else error
+            cause: BaseException | None = error
+            if isinstance(error, CardError):
+                cause = error.__cause__
             if isinstance(cause, OSError) and is_full(cause):
                 raise DiskIsFull("the disk of the endpoint has no room for this file") from error
             raise

@@ -8,7 +8,7 @@ import typer
 from kcard.api.exam import browse as browse_cards
 from kcard.cli.options import command_for
 from kcard.cli.output import Json, as_data, cell, console, note, print_json, table
-from kcard.hub.values import DECLARED, ScoreEstimate, format_score
+from kcard.hub.values import DECLARED, GOOD, ScoreEstimate, format_score
 from kcard.io import shown_size
 
 if TYPE_CHECKING:
@@ -320,13 +320,17 @@ def _print_detail(r: "CardReport") -> None:
 
     _print_audits(r)
     for what, passages in (("best", r.best), ("worst", r.worst)):
-        if passages:
-            out.print(f"\n{what} passages of the card's own exam")
+        shown = []
         for passage in passages:
             score = passage.factuality
             if score is None:
                 score = passage.faithfulness
-            out.print(_scored(score, passage.text, passage.question), soft_wrap=True)
+            if what == "best" or score is None or score < GOOD:
+                shown.append(_scored(score, passage.text, passage.question))
+        if shown:
+            out.print(f"\n{what} passages of the card's own exam")
+        for lines in shown:
+            out.print(lines, soft_wrap=True)
 
 
 def _print_audits(r: "CardReport") -> None:

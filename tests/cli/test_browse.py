@@ -142,6 +142,7 @@ def test_values_are_coloured_by_what_they_are_whoever_measured_them(browse: Brow
 def test_only_a_passage_with_a_poor_score_is_red(browse: Browse) -> None:
     worst = browse("moons", colour=True).partition("worst passages")[2]
     assert worst.count("\x1b[31m.10\x1b[0m") == 1
+    assert ".80" not in worst  # it is a good one
     assert browse("moons", colour=True).count("\x1b[32m.90\x1b[0m  ") == 1
 
 

@@ -42,7 +42,7 @@ def make_exam(card: str, recall: float, faithful: list[float], factual: list[flo
         evidence=None if factual is None else "atlas.txt",
         evidence_sha256=None if factual is None else "cd" * 32,
         best=(judged,),
-        worst=(replace(judged, recalled=False, faithfulness=0.1),),
+        worst=(replace(judged, recalled=False, faithfulness=0.1), replace(judged, faithfulness=0.8)),
     )
 
 
@@ -98,7 +98,7 @@ def test_every_card_is_reported_with_what_its_exam_found(hub: Hub) -> None:
     assert oncology.exam is not None
     assert oncology.exam.factuality is not None
     assert oncology.exam.factuality.unknown == 1
-    assert [judged.recalled for judged in (*oncology.best, *oncology.worst)] == [True, False]
+    assert [judged.recalled for judged in (*oncology.best, *oncology.worst)] == [True, False, True]
     assert oncology.size > 5000
     assert (rivers.recall, rivers.faithfulness, rivers.best, rivers.note) == (None, None, (), "not examined")
 

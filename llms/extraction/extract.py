@@ -122,6 +122,7 @@ MIN_CERTAINTY = 0.5
 MIN_CERTAINTY_OF_NAMES = 0.4
 MIN_CERTAINTY_OF_PARTS = 0.25  # of all coordinated parts together, if the question names one
 BOLD = re.compile(r"(?<![\w*/])\*\*(\w[^*\n]*)\*\*(?![\w*/])")
+ANSWER_MARK = re.compile(r"^(?:A|Answer): +")  # in a list of questions and answers
 YES_OR_NO = re.compile(r"(?:yes|no)\b", re.IGNORECASE)
 ASKED_VERB = re.compile(r"\bwhat (?:does|do|did) \w.* (?<!the )(?<!a )(?<!an )(\w+)\W*$", re.IGNORECASE)
 CLAUSE_BORDER = re.compile(r"[.!?;:]\s+|\n|,\s+(?:and|but|while|which)\s+|\s+and\s+(?=\w+s\s)", re.IGNORECASE)
@@ -455,8 +456,8 @@ def _with_heading(candidate: AnswerCandidate, text: str) -> str:
 
 
 def _strip_mark(text: str) -> str:
-    """Strip the marks of bold text and, of a single line, its bullet, number or check box."""
+    """Strip the marks of bold text and, of a single line, its bullet, number, check box or "A:"."""
     plain = BOLD.sub(r"\1", text)
     if "\n" in plain:
         return plain
-    return TASK.sub("", LIST_MARK.sub("", plain))
+    return ANSWER_MARK.sub("", TASK.sub("", LIST_MARK.sub("", plain)))

@@ -141,6 +141,7 @@ ASKS_FOR_CODE = re.compile(
     r"|options?|functions?|methods?|parameters?|arguments?|class|library|exceptions?)\b",
     re.IGNORECASE,
 )
+QUESTION_COST = 4.0  # support of a sentence that asks: what follows it answers
 CODE_COST = 4.0  # support of a line of code in an answer that is no procedure
 MIN_PROSE_WORDS = 4
 LEANING = re.compile(r"(?:It|Its|This|That|These|Those|They|Their|He|She|His|Her|Such|Both)\b")
@@ -181,6 +182,8 @@ def score_sentences(question: str, form: Form, candidates: Sequence[AnswerCandid
                 score += ANSWER_WEIGHT * words.certainty
             if not spares_code and CODE_LINE.search(text[sentence.start : sentence.end]):
                 score -= CODE_COST
+            if text[: sentence.end].rstrip().endswith("?"):
+                score -= QUESTION_COST
             support.append(score)
         supports.append(support)
     return supports

@@ -69,7 +69,8 @@ ONLY = re.compile(r"\bonly\b", re.IGNORECASE)
 TOKEN = re.compile(r"\w[\w.+/-]*\w|\w|[,;:]")
 ARTICLES = frozenset({"a", "an", "the", "my", "our", "your", "any"})
 DIRECT = re.compile(
-    r"(?:(?:in general|generally|in short|usually),? )?(yes|no)\b(?=[,.:;!]| [–—-])", re.IGNORECASE
+    r"(?:(?:a|answer): +)?(?:(?:in general|generally|in short|usually),? )?(yes|no)\b(?=[,.:;!]| [–—-])",
+    re.IGNORECASE,
 )
 LIGHT_VERB = re.compile(r"\b(?:use|have|get|go|come|take|bring|make|keep)\b", re.IGNORECASE)
 HARMLESS = frozenset({"of", "by", "with", "from", "about", "through", "to"})  # in what affirms
@@ -154,7 +155,11 @@ def decide(question: str, sentences: Sequence[str], heading: str = "") -> YesNo 
     if not query.stems or re.search(r"\bor\b", question, re.IGNORECASE):
         return None
     has_without = bool(re.search(r"\bwithout\b", question, re.IGNORECASE))
-    clauses = clauses_of(sentences, cuts_without=not has_without)
+    clauses = []
+    for clause in clauses_of(sentences, cuts_without=not has_without):
+        # What a text asks, such as a question of a FAQ, it does not say.
+        if not sentences[clause.row].rstrip("\"'”’*_ ").endswith("?"):
+            clauses.append(clause)
     by_number = _decide_by_number(query, clauses)
     if by_number is not None:
         return by_number

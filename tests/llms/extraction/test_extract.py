@@ -448,3 +448,16 @@ def test_a_question_for_code_is_answered_with_code() -> None:
     found = extract("How do I switch on a lamp?", [lamp])
     assert found is not None
     assert "lamp.on(timeout=30)" in found.text
+
+
+def test_the_answer_of_a_faq_is_given_rather_than_its_question() -> None:
+    passage = (
+        "Q: Can the lid be replaced?\nA: No. Order a new jar.\n\nQ: Can a torn sail be mended (e.g. after a storm)?\n"
+        "A: It may be possible if the cloth is not older than ten years, which few sails are."
+    )
+    lid = extract("Can the lid be replaced?", [passage])
+    assert lid is not None
+    assert lid.text.startswith("No.")
+    sail = extract("Can a torn sail be mended?", [passage])
+    assert sail is not None
+    assert "older than ten years" in sail.text

@@ -183,3 +183,11 @@ def test_an_answer_that_begins_with_yes_or_no_is_the_verdict_of_its_question() -
 def test_a_word_of_the_question_may_stand_in_the_heading() -> None:
     assert verdict("Are geese allowed in the park?", "Geese are allowed.", "Rules of the park") == "yes"
     assert verdict("Is park 7 open?", "Park 7 is open.", "Rules of the park") == "yes"
+
+
+@pytest.mark.parametrize("mark", ["", "A: ", "Answer: "])
+def test_a_text_does_not_say_what_it_asks(mark: str) -> None:
+    question = "Does the ferry take caravans?"
+    assert verdict(question, f"Q: Does the ferry take caravans?\n{mark}No. Use the bridge instead.") == "no"
+    assert verdict(question, f"Q: Does the ferry take caravans?\n{mark}Yes, up to seven metres.") == "yes"
+    assert verdict(question, f"Does the ferry take caravans?\n{mark}It depends on the tide.") == ""

@@ -1,4 +1,4 @@
-"""kcard chat: question after question, with the cards and models loaded once."""
+"""kcard chat: a conversation, with the cards and models loaded once."""
 
 import contextlib
 import re
@@ -328,7 +328,7 @@ def chat(
         ),
     ] = None,
 ) -> None:
-    """Ask question after question. /model, /cards and /mode change what answers. Each line of a pipe is one."""
+    """Chat with your cards. /model, /cards and /mode change what answers. Each line piped in is a question."""
     options = AskOptions(**values)
     options = answering_from(corpus, options)
     if sys.stdin.isatty():

@@ -28,7 +28,7 @@ MAX_ERROR_CHARACTERS = 2_000  # part of an error may come from a hub or a file
 GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Ask": {
         "ask": ("ask", "Ask a question; the gate decides whether cards help."),
-        "chat": ("chat", "Ask question after question."),
+        "chat": ("chat", "Chat with your cards."),
         "serve": ("models", "Serve an OpenAI-compatible endpoint; Ctrl-C stops it."),
         "serve-key": ("models", "Add an API key to a file for `kcard serve --keys`."),
         "llm": ("llm", "LLMs on this computer: list, pull, choose, remove."),
@@ -77,7 +77,7 @@ COMMANDS = {name: command for commands in GROUPS.values() for name, command in c
 
 BEGIN = (
     ('kcard ask --corpus FOLDER "..."', "answer from your own texts, with sources"),
-    ("kcard chat FOLDER", "ask question after question"),
+    ("kcard chat FOLDER", "chat about the files of a folder"),
     ("kcard llm pull qwen2.5-0.5b", "get an LLM on this computer, for sentences"),
 )
 

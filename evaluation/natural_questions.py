@@ -190,6 +190,9 @@ GROUPS = re.compile(
 ARTICLES = ("The", "A", "An", "Each", "Every", "All", "Both", "Most", "Some")
 BRACKETS = re.compile(r"[\"“”()\[\]{}]")
 MAX_ANSWER_WORDS = 8
+MIN_REPEATED_WORDS = (
+    3  # of the text after an answer, for it to tell which other sentences a question is about
+)
 FORM_WEIGHTS = {"what": 0.3}  # of forms that are drawn less often than others, whose weight is 1
 
 
@@ -198,7 +201,7 @@ class CorpusQuestion:
     """A question with its answer, a part of a sentence, and the file of its passage.
 
     form    its first word, such as "who", or "cloze"
-    around  the sentence's text before and after the answer
+    around  the sentence's text before the answer, and after it as far as the question repeats it
     """
 
     text: str
@@ -255,9 +258,19 @@ def natural_questions(sentence: str, rng: Random) -> list[CorpusQuestion]:
         if is_answer and sentence.count(answer) == 1 and _is_specific(text):
             wording = re.sub(r" +([?,.])", r"\1", " ".join(reword(text, rng).split()))
             before, _, after = sentence.partition(answer)
-            around = before.strip(), after.strip().rstrip(".!?…")
+            around = before.strip(), _repeated(after.strip().rstrip(".!?…"))
             questions.append(CorpusQuestion(wording, answer, form, around))
     return questions
+
+
+def _repeated(after: str) -> str:
+    """Return the part of the text after an answer that a question on it repeats; all of it if that is very short."""
+    if after[:1] in ",;:":
+        return ""
+    repeated = _clip(after)
+    if repeated.count(" ") + 1 < MIN_REPEATED_WORDS:
+        return after
+    return repeated
 
 
 def _ask_for_spans(c: Clause) -> Iterator[tuple[str, str, str]]:

@@ -66,9 +66,9 @@ def make_questions(
         before, after = candidate.around
         if before or after:
             begins = rf"(?:^|(?<=[.!?] )){re.escape(before)}"
-            ends = rf"{re.escape(after)}(?=[.!?…]|$)"
+            ends = rf"(?<!\w){re.escape(after)}(?!\w)"
             if not after:
-                ends = r"(?=[.!?…](?: |$)|$)"
+                ends = r"(?=[,;:.!?…](?: |$)|$)"
             patterns[before, after] = re.compile(rf"{begins}\s*(\S.{{0,{MAX_FILLING_CHARACTERS}}}?)\s*{ends}")
     fillings: dict[tuple[str, str], dict[str, None]] = {key: {} for key in patterns}
     if accepted is None:
@@ -81,7 +81,10 @@ def make_questions(
                     fillings[before, after][bare(match[1])] = None
     questions = []
     for candidate in chosen:
-        answers = dict.fromkeys([candidate.answer, *fillings.get(candidate.around, ())])
+        answers = {candidate.answer: None}
+        for filling in fillings.get(candidate.around, ()):
+            if not candidate.answer.startswith(filling):  # the beginning of a date with a comma
+                answers[filling] = None
         is_cloze = candidate.form == "cloze"
         questions.append(ExamQuestion(candidate.text, tuple(answers), candidate.file, is_cloze))
     return questions

@@ -44,11 +44,11 @@ class DraftSettings:
 
 @dataclass(frozen=True, eq=False)
 class Draft(FittedGate):
-    """The score is the expected correctness without cards less that with them, in [-1, 1].
+    """The score is P(the LLM is right without cards) minus P(it is right with cards), in [-1, 1].
 
     reader   makes of features what the heads read
     right    P(right without cards); weights of shape (2 * FREQUENCIES + vectors,)
-    benefit  expected correctness with cards less that without; weights of the same shape
+    benefit  P(right with cards) minus P(right without); weights of the same shape
     drafted  whether it was fitted on drafts of the given LLM; then it scores only such drafts
     sure     whether the log-probability of the draft is a feature
     """

@@ -24,7 +24,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
     "Hub": ("hub", "server", "server-security"),
     "How it works": ("cards", "integrators", "llms", "engines", "robustness"),
     "Reference": ("api", "commands", "settings", "tasks"),
-    "Results": ("results", "performance", "papers", "changelog"),
+    "Results": ("results", "claims", "performance", "papers", "changelog"),
     "Change it": ("first_change", "architecture", "extending", "contributing"),
 }  # fmt: skip
 

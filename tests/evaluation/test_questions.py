@@ -19,7 +19,8 @@ from kcard.evaluation.natural_questions import (
     parse_clause,
     reword,
 )
-from kcard.evaluation.questions import ExamQuestion, read_questions
+from kcard.evaluation.questions import ExamQuestion, make_questions, read_questions
+from kcard.types import Source
 
 RHINE = ExamQuestion("Which sea does the Rhine reach?", ("North Sea",))
 TRITON = ExamQuestion("Who discovered Triton?", ("William Lassell", "Lassell"))
@@ -279,3 +280,21 @@ def test_an_adverb_may_be_left_out() -> None:
     wordings = {reword("Who usually keeps watch?", Random(seed)) for seed in range(30)}
     assert any("usually" not in text and "normally" not in text for text in wordings)
     assert any("usually" in text or "normally" in text or "generally" in text for text in wordings)
+
+
+def test_whatever_answers_a_question_as_it_is_asked_is_accepted() -> None:
+    corpus = [
+        Source("Mark Showalter discovered Pan, a moon of Saturn."),
+        Source("Mark Showalter discovered Hippocamp, a moon of Neptune."),
+        Source("The probe landed on Titan on January 14, 2005."),
+    ]
+    accepted = {}
+    for seed in range(20):
+        for question in make_questions(corpus, 10, seed):
+            accepted[question.text] = set(question.answers)
+    of_showalter = [answers for text, answers in accepted.items() if "did Mark Showalter" in text]
+    of_titan = [answers for text, answers in accepted.items() if text.endswith("Titan?") and "When" in text]
+    assert of_showalter
+    assert all(answers == {"Pan", "Hippocamp"} for answers in of_showalter)
+    assert of_titan
+    assert all(answers == {"January 14, 2005"} for answers in of_titan)

@@ -17,7 +17,7 @@ from kcard.integrators.assembly import endpoint_of, make_llm, select_cards
 from kcard.integrators.options import AskOptions, BaselineOptions
 from kcard.interfaces import LLM, Answerer, Array, Evidence, Generator, replies
 from kcard.llms.client import LLMClient
-from kcard.questions import checked, run_step
+from kcard.questions import all_checked, checked, run_step
 from kcard.text import words
 from kcard.types import (
     Answer,
@@ -61,7 +61,7 @@ class BaselineAnswerer(Answerer):
 
         Requests about all questions are made together, as many at a time as the LLM takes.
         """
-        pending = [checked(question) for question in questions]
+        pending = all_checked(questions)
         answers, failures = run_step(self._answer, list(dict.fromkeys(pending)))
         for question in pending:
             yield failures.get(question) or answers[question]

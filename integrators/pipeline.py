@@ -33,7 +33,7 @@ from kcard.integrators.replies import CheckedReply, check_reply, nearest_source
 from kcard.interfaces import LLM, Answerer, Evidence, Generator
 from kcard.llms.client import LLMClient
 from kcard.llms.prompts import load as load_examples
-from kcard.questions import checked, choices_of, run_step
+from kcard.questions import all_checked, checked, choices_of, run_step
 from kcard.text import language_name, language_of_question
 from kcard.types import (
     Answer,
@@ -200,7 +200,7 @@ class Pipeline(Answerer):
 
     def outcomes(self, questions: Sequence[str | Question]) -> Iterator[Answer | KcardError]:
         """Yield one Answer per question, in order, or its error: a failure affects only its own question."""
-        pending = [checked(question) for question in questions]
+        pending = all_checked(questions)
         distinct = list(dict.fromkeys(pending))
         by_question, failures = run_step(self._prepare, distinct)
         ready = [by_question[question] for question in distinct if question in by_question]
@@ -221,7 +221,7 @@ class Pipeline(Answerer):
     def prepared(self, questions: Sequence[str | Question]) -> list[PreparedQuestion | KcardError]:
         """Return each question with what the LLM would read, or the error that prevented it; for callers that ask the
         LLM for the answer themselves and then call `complete`."""
-        pending = [checked(question) for question in questions]
+        pending = all_checked(questions)
         by_question, failures = run_step(self._prepare, list(dict.fromkeys(pending)))
         return [failures.get(question) or by_question[question] for question in pending]
 

@@ -10,7 +10,7 @@ from kcard.gates.registry import NamedGate
 from kcard.integrators.card_ranking import CardRanker, DescriptionRanker, Profiles
 from kcard.integrators.options import AskOptions, RankBy
 from kcard.interfaces import Answerer, Checker, Evidence, Generator, Pruner, Relevance
-from kcard.questions import checked, run_step
+from kcard.questions import all_checked, run_step
 from kcard.types import Answer, Choice, Decision, Passage, Question, Sampling
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class GateRouter(Answerer):
 
     def outcomes(self, questions: Sequence[str | Question]) -> Iterator[Answer | KcardError]:
         """See Answerer. `Answer.gate` is this gate's decision, `mode` that of the Answerer which answered."""
-        pending = [checked(question) for question in questions]
+        pending = all_checked(questions)
         decisions, failures = run_step(self._decide, list(dict.fromkeys(pending)))
         below, above = [], []
         for question in pending:

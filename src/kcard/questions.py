@@ -54,6 +54,13 @@ def checked(question: str | Question) -> Question:
     return question
 
 
+def all_checked(questions: Sequence[str | Question]) -> list[Question]:
+    """Return the questions, each checked. Raises UsageError, too, for one text, which is no list of questions."""
+    if isinstance(questions, str | Question):
+        raise UsageError("a pipeline takes a list of questions: pass [question]")
+    return [checked(question) for question in questions]
+
+
 # Options of a multiple-choice question in the forms that people use: a list, letter -> text, or one line of text.
 
 REMEDY = 'write "Rome; Paris" or "A=Rome; B=Paris", a list of texts, or an object of letters and texts'

@@ -8,6 +8,7 @@ import pytest
 from kcard.errors import KcardError, LLMError, QuestionsFailed, UsageError
 from kcard.questions import (
     MAX_QUESTION_CHARACTERS,
+    all_checked,
     checked,
     choices_of,
     run_step,
@@ -112,3 +113,9 @@ def test_options_are_read_from_every_form(written: Any, options: dict[str, str])
 def test_what_is_no_option_is_named(written: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         choices_of(written)
+
+
+def test_one_question_is_no_list_of_questions() -> None:
+    with pytest.raises(UsageError, match=r"pass \[question\]"):
+        all_checked("Who won?")
+    assert all_checked(["Who won?"]) == [Question("Who won?")]

@@ -104,7 +104,7 @@ class PublishedCard:
         return f"{OWNER}/knowledge-card-{self.suffix}"
 
 
-PUBLISHED = (
+PUBLISHED_CARDS = (
     PublishedCard("1btokens", "general", "1B tokens"),
     PublishedCard("acl-papers", "science/nlp", "*ACL papers"),
     PublishedCard("atomic", "commonsense", "commonsense knowledge graph"),

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 # Rows of the table of an exam that are left out where nothing is known.
 MODEL_ALONE, INDEX_ALONE = "  model alone", "  index alone"
-ANSWERED, ADMITTED = "found answered", "not in the corpus, and admitted"
-COVERED = "  covered by the evidence"
-OPTIONAL_ROWS = {MODEL_ALONE, INDEX_ALONE, ANSWERED, ADMITTED, COVERED}
+ANSWERED_LABEL, ADMITTED_LABEL = "found answered", "not in the corpus, and admitted"
+COVERED_LABEL = "  covered by the evidence"
+OPTIONAL_ROWS = {MODEL_ALONE, INDEX_ALONE, ANSWERED_LABEL, ADMITTED_LABEL, COVERED_LABEL}
 UNKNOWN = "-"
 
 
@@ -89,12 +89,12 @@ def _figures(run: "ExamRun", base: str) -> dict[str, str]:
         "recall": interval(run.recall),
         MODEL_ALONE: interval(run.model),
         INDEX_ALONE: interval(run.index),
-        ANSWERED: interval(run.answered),
-        ADMITTED: interval(run.admitted),
+        ANSWERED_LABEL: interval(run.answered),
+        ADMITTED_LABEL: interval(run.admitted),
         f"lift over {base}": interval(run.lift, "+"),
         "faithfulness": mean_cell(run.faithfulness),
         "factuality": mean_cell(factuality),
-        COVERED: covered,
+        COVERED_LABEL: covered,
     }
 
 

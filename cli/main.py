@@ -21,7 +21,7 @@ from kcard.config_file import TABLES
 from kcard.errors import KcardError, UsageError
 from kcard.version import __version__
 
-INTERRUPTED = 130  # exit code after Ctrl-C, as shells have it
+INTERRUPTED_EXIT_CODE = 130  # exit code after Ctrl-C, as shells have it
 MAX_ERROR_CHARACTERS = 2_000  # part of an error may come from a hub or a file
 # By what they are for: each command or group, the module of kcard.cli that registers it, and the first sentence of its
 # own help.
@@ -141,7 +141,7 @@ class _Commands(TyperGroup):
             error.message = error.message.removeprefix("Value error, ")  # pydantic's words
             raise
         except KeyboardInterrupt:
-            sys.exit(_print_error("interrupted", INTERRUPTED))
+            sys.exit(_print_error("interrupted", INTERRUPTED_EXIT_CODE))
         except Exception as error:
             # Of an unknown option: the names like it, of which the parser would sort the nearest anywhere.
             similar = getattr(error, "possibilities", None)
@@ -237,7 +237,7 @@ def run() -> None:
     let_threads_sleep()
     code = exit_code()
     # Python now waits for threads; Ctrl-C while it does would print a traceback, so it ends the process instead.
-    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED_EXIT_CODE))
     sys.exit(code)
 
 
@@ -255,7 +255,7 @@ def exit_code() -> int | str | None:
     except KcardError as error:
         return _print_error(str(error))
     except KeyboardInterrupt:
-        return _print_error("interrupted", INTERRUPTED)
+        return _print_error("interrupted", INTERRUPTED_EXIT_CODE)
     except BrokenPipeError:
         return 1  # whatever read our stdout (head, less) has ended
     except OSError as error:
@@ -286,7 +286,7 @@ def _print_error(message: str, code: int = 1) -> int:
     line = " ".join(message.split())
     if len(line) > MAX_ERROR_CHARACTERS:
         line = line[:MAX_ERROR_CHARACTERS] + "…"
-    if code == INTERRUPTED:
+    if code == INTERRUPTED_EXIT_CODE:
         output.note_interruption(f"kcard: {line}")
     else:
         output.note(f"kcard: {line}")

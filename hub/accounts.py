@@ -20,8 +20,8 @@ PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 ENDINGS = (".git", ".ipynb")
 
 # First segments of other paths, and words that would be ambiguous as a name.
-RESERVED = {"api", "datasets", "docs", "healthz", "lfs", "local", "login", "metrics", "models", "new"}
-RESERVED |= {"openapi.json", "organizations", "readyz", "settings", "spaces", "static"}
+RESERVED_NAMES = {"api", "datasets", "docs", "healthz", "lfs", "local", "login", "metrics", "models", "new"}
+RESERVED_NAMES |= {"openapi.json", "organizations", "readyz", "settings", "spaces", "static"}
 # Words that would make the path of a repository with this name, or in this namespace, ambiguous. They are refused for
 # new ones only.
 AMBIGUOUS = {"commit", "raw", "resolve", "revision", "tree"}
@@ -58,7 +58,7 @@ def check_name(name: str) -> str:
 
 def check_namespace(name: str) -> str:
     """Return the name, if it is valid for an account: as `check_name`, and not reserved."""
-    if fold_name(check_name(name)) in RESERVED:
+    if fold_name(check_name(name)) in RESERVED_NAMES:
         raise Invalid(f"name {name!r} is reserved: choose another")
     return name
 
@@ -179,7 +179,7 @@ def write_event(session: Session, actor: str | None, action: Action, target: str
 
 
 FIRST_ADMINISTRATOR = "admin"
-UNLOGGED = {"email", "description"}
+UNLOGGED_FIELDS = {"email", "description"}
 MAX_TEXT_CHARACTERS = {"fullname": 100, "email": 200, "description": 2000}  # characters
 OWNER: Role = "admin"
 UNCHANGED: Any = object()  # default of arguments for which None has a meaning
@@ -270,7 +270,7 @@ class Accounts:
                 for key, value in changes.items():
                     setattr(account, key, value)
                 # The log does not contain email addresses, nor long texts.
-                detail = {key: True if key in UNLOGGED else value for key, value in changes.items()}
+                detail = {key: True if key in UNLOGGED_FIELDS else value for key, value in changes.items()}
                 write_event(session, by, "account.updated", account.name, **detail)
             return account
 

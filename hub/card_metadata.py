@@ -82,7 +82,7 @@ def read_text(blobs: Blobs, entry: Entry) -> str:
 
 
 # What kcard writes into the README.md of a card from its manifest and its exam, and pages show beside it.
-GENERATED = re.compile(
+GENERATED_SECTION = re.compile(
     r"^## (?:What it is|How it was trained)\n+\| \| \|\n\|---\|---\|\n(?:\|[^\n]*(?:\n|\Z))*"
     r"|<!-- exam -->.*?<!-- end of exam -->",
     re.DOTALL | re.MULTILINE,
@@ -91,7 +91,7 @@ GENERATED = re.compile(
 
 def abridge_readme(text: str, manifest: Manifest) -> str:
     """Return a card's README.md without the title, the description and the tables that its page shows elsewhere."""
-    rest = GENERATED.sub("", text).lstrip()
+    rest = GENERATED_SECTION.sub("", text).lstrip()
     for repeated in (f"# {manifest.name}", manifest.description):
         if rest == repeated or rest.startswith(f"{repeated}\n"):
             rest = rest.removeprefix(repeated).lstrip()

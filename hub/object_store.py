@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 2 << 20  # bytes of one request
 ATOMIC = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "oci"}
-ASIDE = ".partial-"
+PARTIAL_PREFIX = ".partial-"
 STALE_SECONDS = 24 * 3600
 PACKAGES = {"s3": "s3fs: pip install 'kcard[s3]'", "s3a": "s3fs: pip install 'kcard[s3]'"}
 
@@ -76,7 +76,7 @@ class ObjectStore(Blobs):
             if _is_atomic(self._files):
                 self._files.put_file(str(path), target)
             else:
-                aside = f"{folder}/{ASIDE}{uuid.uuid4().hex}"
+                aside = f"{folder}/{PARTIAL_PREFIX}{uuid.uuid4().hex}"
                 self._files.makedirs(folder, exist_ok=True)
                 self._files.put_file(str(path), aside)
                 self._files.mv(aside, target)
@@ -138,7 +138,7 @@ class ObjectStore(Blobs):
     def remains(self, delete: bool) -> Iterator[tuple[str, int]]:
         """Yield only what has not changed for a day, since its writer may still be running."""
         for name, entry in self._entries():
-            if not name.startswith(ASIDE):
+            if not name.startswith(PARTIAL_PREFIX):
                 continue
             written = entry.get("mtime") or entry.get("LastModified") or entry.get("created")
             if isinstance(written, datetime):

@@ -146,7 +146,7 @@ def record_tags(session: Session, repository: Repository) -> None:
 
 
 # Kinds of cards without a trained model, which need no exam.
-UNTRAINED = ("reference", "llm")
+UNTRAINED_KINDS = ("reference", "llm")
 MAX_DOCUMENT_BYTES = 16_000_000  # bytes of a manifest or an exam
 
 
@@ -193,7 +193,7 @@ class Publications:
         # The exam, which must be plausible if the card needs one.
         card = CheckedCard.read(text, manifest, files, lambda path: self._read(files[path]))
         exam = card.declared
-        needed = self._exam_required and manifest.has_model and manifest.kind not in UNTRAINED
+        needed = self._exam_required and manifest.has_model and manifest.kind not in UNTRAINED_KINDS
         if needed and (exam is None or exam.fault):
             fault = "missing" if exam is None else f"not plausible ({exam.fault})"
             raise Invalid(

@@ -97,7 +97,7 @@ def _values_of(prefix: str, tags: Sequence[str]) -> list[str]:
 IDS_PER_STATEMENT = 1000
 MAX_INDEXED_CHARACTERS = 20_000  # of a text
 # Parts of the tags that all cards have.
-COMMON = frozenset(
+COMMON_WORDS = frozenset(
     {"kcard", "kind", "method", "domain", "base", "model", "license", "knowledge", "card", "dataset"}
 )
 
@@ -160,7 +160,7 @@ def _make_row(row: Row[Any]) -> dict[str, Any]:
     facet_values = make_facets(tags, row.library, row.card if isinstance(row.card, dict) else {})
     domains = normalise_words(facet_values.domain)
     others = [word for tag in tags if not tag.startswith("dataset:corpus-") for word in normalise_words(tag)]
-    redundant = COMMON.union(domains)
+    redundant = COMMON_WORDS.union(domains)
     # The version that this one updates.
     updated = json.loads(row.text).get("updates") if row.text else None
     return {

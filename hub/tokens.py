@@ -208,7 +208,7 @@ MAX_IDLE, MAX_SESSION = timedelta(days=7), timedelta(days=30)
 PRECISION = timedelta(hours=1)
 SESSION_BYTES = 32
 MAX_ID_CHARACTERS = 100
-REFUSED = "unknown name or token: check both, and whether the token was revoked"
+REFUSED_LOGIN_MESSAGE = "unknown name or token: check both, and whether the token was revoked"
 
 
 @dataclass(frozen=True)
@@ -233,14 +233,14 @@ class Sessions:
         """
         who = self._tokens.identify(token)
         if who is None or fold_name(who.name) != fold_name(name):
-            raise Unauthenticated(REFUSED)
+            raise Unauthenticated(REFUSED_LOGIN_MESSAGE)
         id_, at = secrets.token_urlsafe(SESSION_BYTES), now()
         of_token = select(Token.id).where(Token.digest == digest_secret(token))
         with self._database.write() as session:
             session.execute(delete(BrowserSession).where(_has_ended(at)))
             token_id = session.scalar(of_token)
             if token_id is None:  # revoked meanwhile
-                raise Unauthenticated(REFUSED)
+                raise Unauthenticated(REFUSED_LOGIN_MESSAGE)
             session.add(BrowserSession(token_id=token_id, digest=digest_secret(id_), opened=at, used=at))
             write_event(session, who.name, "session.opened", who.name, token=who.token_name)
         return id_

@@ -27,11 +27,11 @@ from kcard.interfaces import Verdict
 from kcard.llms.extraction.clauses import NEGATION, SpokenClause, clauses_of, light_stems, telling_stems
 from kcard.llms.extraction.coordination import claims_part
 from kcard.llms.extraction.extract import examine
-from kcard.llms.extraction.tables import LABELLED
-from kcard.llms.extraction.times import NOW, asked_period, period_of
+from kcard.llms.extraction.tables import LABELLED_LINE
 from kcard.llms.extraction.times import PRESENT as NOW_WORDS
+from kcard.llms.extraction.times import PRESENT_YEAR, asked_period, period_of
 from kcard.llms.extraction.verdicts import PAST, PRESENT
-from kcard.selectors.minilm_checker import SPELLED
+from kcard.selectors.minilm_checker import SPELLED_NUMBERS
 from kcard.text import (
     LIST_MARK,
     analyzer,
@@ -210,7 +210,7 @@ def numbers_of(text: str) -> set[str]:
 def _known(text: str) -> frozenset[str]:
     """Return the words of a text, its numbers in figures, and its options."""
     all_words = words(text)
-    spelled = {SPELLED[word] for word in all_words if word in SPELLED}
+    spelled = {SPELLED_NUMBERS[word] for word in all_words if word in SPELLED_NUMBERS}
     months = {MONTH_NUMBERS[word] for word in all_words if word in MONTH_NUMBERS}
     return frozenset({*all_words, *spelled, *months, *numbers_of(text), *command_options(text)})
 
@@ -220,9 +220,9 @@ def _known(text: str) -> frozenset[str]:
 LOCAL = 2  # sentences in a window
 MAX_LOG_ODDS = 8.0  # log-odds are clipped to this
 # Stems of words that carry no content in a claim: "lets users read", for "members can read".
-LINKING = frozenset(STEMS("let lets allow allows permit permits enable enables make makes"))
+LINKING_VERBS = frozenset(STEMS("let lets allow allows permit permits enable enables make makes"))
 PEOPLE = frozenset(STEMS("user users member members people person"))
-UNTIL = re.compile(r"\b(?:until|till|formerly|previously|used to)\b", re.IGNORECASE)
+PAST_WORDS = re.compile(r"\b(?:until|till|formerly|previously|used to)\b", re.IGNORECASE)
 SINCE = re.compile(r"\b(?:since|now|today|currently|nowadays)\b", re.IGNORECASE)
 
 
@@ -345,9 +345,11 @@ def speaks_of_another(reading: Reading, clause: str) -> bool:
     if not holding or not rivals:
         return False
     # Of another time.
-    asks_now = asked_period(reading.question) == (NOW, NOW)
+    asks_now = asked_period(reading.question) == (PRESENT_YEAR, PRESENT_YEAR)
     if asks_now and all(is_former(spoken.text) for spoken in holding):
-        names_time = bool(NOW_WORDS.search(reading.question) or any(UNTIL.search(h.text) for h in holding))
+        names_time = bool(
+            NOW_WORDS.search(reading.question) or any(PAST_WORDS.search(h.text) for h in holding)
+        )
         for rival in rivals:
             is_since = bool(SINCE.search(rival.text))
             is_present = is_since or bool(PRESENT.search(rival.text))
@@ -372,7 +374,7 @@ def is_under_other_label(reading: Reading, clause: str) -> bool:
     in_others = [0]
     for text in reading.texts:
         for line in text.split("\n"):
-            labelled = LABELLED.match(LIST_MARK.sub("", line.strip()))
+            labelled = LABELLED_LINE.match(LIST_MARK.sub("", line.strip()))
             if labelled is None:
                 continue
             is_named = telling_stems(labelled[1]) <= query
@@ -387,13 +389,13 @@ def counts_otherwise(reading: Reading, clause: str, text: str) -> bool:
         return False
     own = numbers_of(clause) - numbers_of(reading.question)
     counted = numbers_of(" ".join(counts_in(text)))
-    spelled = {SPELLED[word] for word in words(text) if word in SPELLED}
+    spelled = {SPELLED_NUMBERS[word] for word in words(text) if word in SPELLED_NUMBERS}
     return bool(own & numbers_of(text)) and not own & (counted | spelled)
 
 
 def is_former(clause: str) -> bool:
     """Return whether a clause speaks of the past alone."""
-    if UNTIL.search(clause):
+    if PAST_WORDS.search(clause):
         return True
     return (
         bool(PAST.search(clause) or period_of(clause))
@@ -426,7 +428,7 @@ def clause_features(reading: Reading, clause: str, window: Window, verdict: Verd
     text, stems_there = reading.texts[window.passage], _stems(window.text)
     plain = YES_OR_NO.sub("", clause)
     # Yes or no alone claims what the question says.
-    new = content_stems(plain) - reading.stems - LINKING if words(plain) else reading.stems
+    new = content_stems(plain) - reading.stems - LINKING_VERBS if words(plain) else reading.stems
     if stems_there & PEOPLE:
         new -= PEOPLE
     clause_words = spaced_words(clause)

@@ -44,17 +44,17 @@ from kcard.text import (
 from kcard.types import Citation, Passage, Quote, Reply
 
 WEIGHTS = Path(__file__).with_suffix(".json")
-SHARED = 0.75  # share of a sentence's words that supports it where only words are compared
-BRIEF = 4  # own words, up to which a sentence claims to answer the question with them
-LIKELY = 0.5  # probability of being a right answer from which a brief sentence may be supported
-QUOTED = 0.95  # probability that a step holds which a passage has word for word
-DISPUTED = 0.7  # probability of the reader's own answer from which another one contradicts it
-REFUTED = 0.9  # the checker's probability of refutation from which a negated sentence is contradicted
-NEARLY = 0.4  # confidence from which steps, reasons and lists are shown that a passage supports
+MIN_SHARED_WORDS = 0.75  # share of a sentence's words that supports it where only words are compared
+MAX_BRIEF_WORDS = 4  # own words, up to which a sentence claims to answer the question with them
+MIN_BRIEF_PROBABILITY = 0.5  # of being a right answer, from which a brief sentence may be supported
+QUOTED_PROBABILITY = 0.95  # probability that a step holds which a passage has word for word
+MIN_DISPUTED_PROBABILITY = 0.7  # of the reader's own answer, from which another one contradicts it
+MIN_REFUTED_PROBABILITY = 0.9  # of refutation by the checker, from which a negated sentence is contradicted
+MIN_LIST_CONFIDENCE = 0.4  # confidence from which steps, reasons and lists are shown that a passage supports
 SURE_SUPPORT, MAX_REFUTED = 0.97, 0.1  # the checker's probabilities of support and of refutation
-MOST_WORDS = 0.66  # share of a clause's own words
-ENTAILED = 0.8  # probability that a clause holds of which the checker is as sure
-POOLED = "pooled"
+MIN_CLAUSE_WORDS = 0.66  # share of a clause's own words
+ENTAILED_PROBABILITY = 0.8  # probability that a clause holds of which the checker is as sure
+POOLED_FAMILY = "pooled"
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,10 @@ class FittedWeights:
     def family_of(self, llm: str) -> str:
         """Return the family that a model's name belongs to: its parts in this order, "pooled" if there is none."""
         for family in self.families:
-            if family != POOLED and re.search(".*".join(map(re.escape, family.split("-"))), llm.lower()):
+            pattern = ".*".join(map(re.escape, family.split("-")))
+            if family != POOLED_FAMILY and re.search(pattern, llm.lower()):
                 return family
-        return POOLED
+        return POOLED_FAMILY
 
 
 @cache
@@ -157,15 +158,15 @@ def check_sentences(
         values = clause_features(reading, clause, window, verdict)
         holding = probability(values, calibration().clause)
         if is_entailed(values):
-            holding = max(holding, ENTAILED)
-        if values["of the part"] and values["own words"] >= MOST_WORDS and not values["negation"]:
-            holding = max(holding, ENTAILED)
+            holding = max(holding, ENTAILED_PROBABILITY)
+        if values["of the part"] and values["own words"] >= MIN_CLAUSE_WORDS and not values["negation"]:
+            holding = max(holding, ENTAILED_PROBABILITY)
         if values["of another"]:
-            holding = min(holding, 1 - QUOTED)
+            holding = min(holding, 1 - QUOTED_PROBABILITY)
         # A step that stands in the passage word for word.
-        is_step = reading.form in SENTENCES and len(words(clause)) >= BRIEF
+        is_step = reading.form in SENTENCES and len(words(clause)) >= MAX_BRIEF_WORDS
         if is_step and spaced_words(clause) in spaced_words(reading.texts[window.passage]):
-            holding = max(holding, QUOTED)
+            holding = max(holding, QUOTED_PROBABILITY)
         if sentence not in weakest or holding < weakest[sentence].probability:
             weakest[sentence] = CheckedSentence(sentence.text, values, window, holding)
     return list(weakest.values())
@@ -175,7 +176,12 @@ def is_entailed(values: Mapping[str, float]) -> bool:
     """Return whether the checker is sure of a clause, and the passage has most of its words: it says the same with
     another verb. Of 300 claims about encyclopedic paragraphs this supports 4 more that hold, and none that does not."""
     is_sure = values["checker"] >= SURE_SUPPORT and values["refuted"] <= MAX_REFUTED
-    return is_sure and values["own words"] >= MOST_WORDS and not values["misfit"] and not values["negation"]
+    return (
+        is_sure
+        and values["own words"] >= MIN_CLAUSE_WORDS
+        and not values["misfit"]
+        and not values["negation"]
+    )
 
 
 def answer_features(checked: Sequence[CheckedSentence], reply: Reply) -> dict[str, float]:
@@ -207,11 +213,11 @@ def confidence_of(values: Mapping[str, float], family: str, fitted: FittedWeight
 
     The weights of a family are for the log-odds by the pooled ones, and for what the LLM tells.
     """
-    pooled = probability(values, fitted.families[POOLED])
-    if family == POOLED:
+    pooled = probability(values, fitted.families[POOLED_FAMILY])
+    if family == POOLED_FAMILY:
         return pooled
     log_odds = math.log(pooled / (1 - pooled))
-    return probability({**fitted.typical, **values, POOLED: log_odds}, fitted.families[family])
+    return probability({**fitted.typical, **values, POOLED_FAMILY: log_odds}, fitted.families[family])
 
 
 def verify(
@@ -244,7 +250,7 @@ def verify(
     alone = []
     for sentence in checked:
         answering = confidence_of(answer_features([sentence], reply), family, fitted)
-        alone.append(min(answering, 1 - QUOTED) if sentence.values["of another"] else answering)
+        alone.append(min(answering, 1 - QUOTED_PROBABILITY) if sentence.values["of another"] else answering)
     # Beside a sentence with the reader's answer, another one says more, not otherwise.
     says_otherwise = not any(sentence.values["agreed"] for sentence in checked)
     citations = [
@@ -253,7 +259,7 @@ def verify(
     ]
     best = max(alone)
     has_support = any(citation.verdict == "supported" for citation in citations)
-    if has_support and reading.form in SENTENCES and best >= NEARLY:
+    if has_support and reading.form in SENTENCES and best >= MIN_LIST_CONFIDENCE:
         # What the passages say about how or why mostly answers; a name or time may be true and answer another question.
         best = max(best, fitted.withheld)
     elif reading.form == "yes/no" and reading.stems - content_stems(" ".join(texts)):
@@ -261,7 +267,7 @@ def verify(
         best = confidence = min(best, 1 - fitted.supported)
     if not has_support and names_unknown_version(question, texts):
         best = confidence = min(best, 1 - fitted.supported)
-    return Verification(text, tuple(citations), confidence, family != POOLED, best, nearest)
+    return Verification(text, tuple(citations), confidence, family != POOLED_FAMILY, best, nearest)
 
 
 def _citation(
@@ -280,18 +286,25 @@ def _citation(
     """
     values, window = sentence.values, sentence.window
     # A sentence with few words of its own claims that they answer the question; one with many says more than that.
-    is_brief = math.expm1(values["found"]) + math.expm1(values["missing"]) <= BRIEF
-    holds_up = sentence.probability >= calibration().supported and (answering >= LIKELY or not is_brief)
+    is_brief = math.expm1(values["found"]) + math.expm1(values["missing"]) <= MAX_BRIEF_WORDS
+    holds_up = sentence.probability >= calibration().supported and (
+        answering >= MIN_BRIEF_PROBABILITY or not is_brief
+    )
     if holds_up and not values["outside"] and not values["repeats"]:
         return _at(sentence, window.passage, window.text, passages, read_passages)
     # The reader, sure of another answer than the one in this sentence, or the same words with or without a "not".
     asks_for_one = may_contradict and asks_for_words(reading.question, reading.form) and reading.in_words
     differs = not values["agreed"] and not values["span"] and not values["misfit"]
-    if asks_for_one and reading.probability >= DISPUTED and differs:
+    if asks_for_one and reading.probability >= MIN_DISPUTED_PROBABILITY and differs:
         return replace(
             _at(sentence, reading.passage, reading.quote, passages, read_passages), is_contradicted=True
         )
-    if values["negation"] and not is_brief and values["own words"] >= SHARED and values["refuted"] >= REFUTED:
+    if (
+        values["negation"]
+        and not is_brief
+        and values["own words"] >= MIN_SHARED_WORDS
+        and values["refuted"] >= MIN_REFUTED_PROBABILITY
+    ):
         return replace(
             _at(sentence, window.passage, window.text, passages, read_passages), is_contradicted=True
         )
@@ -339,7 +352,7 @@ def _compare_words(
             if not holds(question, s)
         ]
         if (
-            shares[best] < SHARED
+            shares[best] < MIN_SHARED_WORDS
             or not all(holds(texts[best], s) for s in exact)
             or own <= set(stems(question))
         ):

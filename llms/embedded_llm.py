@@ -24,7 +24,7 @@ from kcard.interfaces import LLM, Array
 from kcard.llms.extraction.extract import Extract, extract, extract_all
 from kcard.llms.extraction.quotation import collapse_lines
 from kcard.llms.parsing import from_logits, named_option
-from kcard.llms.prompts import NEED
+from kcard.llms.prompts import NEED_WORDINGS
 from kcard.text import Analyzer, agreement, analyzer, identify, sentence_spans, small_words, stemmer_of, words
 from kcard.types import Choice, Quote, Reply, Request, TokenScores
 
@@ -320,7 +320,7 @@ def _reply(request: Request, answer: Extract | None) -> Reply:
                 yes = 1 - 0.5 * answer.probability / answer.threshold
         else:
             yes = 1 - shared().recall(request.question).knows
-        if (yes > 0.5) == NEED[request.template].yes_needs:
+        if (yes > 0.5) == NEED_WORDINGS[request.template].yes_needs:
             return Reply("Yes", yes)
         return Reply("No", yes)
     if request.kind in {"what", "rewrite"}:

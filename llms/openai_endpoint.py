@@ -24,7 +24,7 @@ from kcard.llms.parsing import (
     spoken_pieces,
     without_thoughts,
 )
-from kcard.llms.prompts import NEED, Message, is_grounded, messages, render
+from kcard.llms.prompts import NEED_WORDINGS, Message, is_grounded, messages, render
 from kcard.types import Reply, Request, TokenScores
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ class OpenAIEndpoint(LLM):
         yes = from_probabilities(self._first_tokens(answer))
         if yes is None:
             yes = from_text(text)
-        return Reply(text, NEED[request.template].needed(yes), *used)
+        return Reply(text, NEED_WORDINGS[request.template].needed(yes), *used)
 
     def stream(self, request: Request) -> Iterator[str | Reply]:
         """Yield the answer as it arrives; an endpoint that can't stream is asked for the whole."""

@@ -52,9 +52,10 @@ def from_text(reply: str) -> float | None:
 
 
 MARKUP = re.compile(r"\*|\\boxed|\\text")
-STATED = r"\b(?:answer|option|choice)\b(?:\s+(?:is|would be|should be|must be))?"
-WORDS = {"A", "I"}  # letters that are words too
-AFTER = {"because", "since", "as", "and", "which", "for"}  # what may follow such a letter that is none
+STATED_ANSWER = r"\b(?:answer|option|choice)\b(?:\s+(?:is|would be|should be|must be))?"
+LETTERS_THAT_ARE_WORDS = {"A", "I"}
+# What may follow such a word that is no letter of an option.
+WORDS_AFTER_LETTER = {"because", "since", "as", "and", "which", "for"}
 
 
 def named_option(reply: str, choices: Sequence[Choice]) -> str | None:
@@ -110,10 +111,10 @@ def _leading_letter(text: str, choices: Sequence[Choice]) -> str | None:
 def _stated_letter(text: str, choices: Sequence[Choice]) -> str | None:
     """Match the last of "answer is B", "Answer: (B)", "option B"; in capitals, since "a" is a word."""
     letters = "|".join(re.escape(choice.name) for choice in choices)
-    pattern = rf"(?i:{STATED})\s*:?\s*[({{[]?({letters})(?![\w'’])(?:\s+([a-z]+))?"
+    pattern = rf"(?i:{STATED_ANSWER})\s*:?\s*[({{[]?({letters})(?![\w'’])(?:\s+([a-z]+))?"
     last = None
     for letter, after in re.findall(pattern, text):
-        if not after or letter not in WORDS or after in AFTER:
+        if not after or letter not in LETTERS_THAT_ARE_WORDS or after in WORDS_AFTER_LETTER:
             last = str(letter)
     return last
 
@@ -255,7 +256,7 @@ SILENCE = re.compile(
     rf"[^.]*\b{DOCUMENTS}",
     re.IGNORECASE,
 )
-UNABLE = re.compile(
+UNABLE_REPLY = re.compile(
     r"\b(?:cannot|can't|could not|unable to|impossible to) (?:answer|determine|say|tell)\b", re.IGNORECASE
 )
 MARK = re.compile(r"\s*\[\d+(?:\s*,\s*\d+)*\]")
@@ -275,7 +276,7 @@ def admits_ignorance(reply: str) -> bool:
         # What follows is an answer if it names a document.
         after = re.split(r"\b(?:but|however)\b", sentences[0])[1:] + sentences[1:]
         return not any(MARK.search(part) for part in after)
-    return all(SILENCE.search(sentence) or UNABLE.search(sentence) for sentence in sentences)
+    return all(SILENCE.search(sentence) or UNABLE_REPLY.search(sentence) for sentence in sentences)
 
 
 # The scores of an LLM's tokens.

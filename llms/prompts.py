@@ -59,13 +59,15 @@ class Wording:
 
 # What is said, with the reasons: prompts.toml.
 _TABLES = tomllib.loads(Path(__file__).with_name("prompts.toml").read_text(encoding="utf-8"))
-GROUNDED: Mapping[str, str] = {name: text.strip() for name, text in _TABLES["grounded"].items()}
+GROUNDED_PROMPTS: Mapping[str, str] = {name: text.strip() for name, text in _TABLES["grounded"].items()}
 PAPER: Mapping[str, str] = {name: text for name, text in _TABLES["paper"].items() if isinstance(text, str)}
 REWRITE: Mapping[str, str] = {name: text.strip() for name, text in _TABLES["rewrite"].items()}
 SYSTEM: Mapping[str, str] = _TABLES["paper"]["system"] | {"rewrite": REWRITE["system"]}
-NEED = tuple(build(Wording, row) for row in _TABLES["need"])
-NEED += tuple(replace(wording, is_inline=True) for wording in NEED if wording.ask.startswith("Q: "))
-WRITTEN = {
+NEED_WORDINGS = tuple(build(Wording, row) for row in _TABLES["need"])
+NEED_WORDINGS += tuple(
+    replace(wording, is_inline=True) for wording in NEED_WORDINGS if wording.ask.startswith("Q: ")
+)
+WRITING_PROMPTS = {
     "document": PAPER["document"] + "\n\n{}\n\n",
     "knowledge": "Input: {}\nKnowledge:",
     "recite": "Question: {}\n\n" + PAPER["recite"],
@@ -140,9 +142,9 @@ def messages(request: Request) -> list[Message]:
     """Render the request as a chat: the task, each example as a turn, then the transcript so far, turn by turn."""
     exchanges: list[tuple[str, str]] = []
     if is_grounded(request):
-        task = GROUNDED["system"]
+        task = GROUNDED_PROMPTS["system"]
         if not request.knowledge:
-            task = GROUNDED["system_alone"]
+            task = GROUNDED_PROMPTS["system_alone"]
         for example in request.shots:
             exchanges.append((grounded(_line(example.question), example.knowledge), example.reply))
         exchanges.append((grounded(_line(request.question), request.knowledge, request.headings), ""))
@@ -172,8 +174,10 @@ def grounded(question: str, knowledge: Sequence[str], headings: Sequence[str] = 
     headings  the heading that each document begins with ("heading: text"), "" for none; it gets a line of its own
     """
     if not knowledge:
-        return GROUNDED["alone"].format(question=_line(question))
-    return GROUNDED["documents"].format(documents=numbered(knowledge, headings), question=_line(question))
+        return GROUNDED_PROMPTS["alone"].format(question=_line(question))
+    return GROUNDED_PROMPTS["documents"].format(
+        documents=numbered(knowledge, headings), question=_line(question)
+    )
 
 
 def numbered(knowledge: Sequence[str], headings: Sequence[str] = ()) -> str:
@@ -209,7 +213,7 @@ def _exchanges(request: Request) -> list[tuple[str, str]]:
     With turns, the question comes first and knowledge where it was added (tables 10 and 11); without turns, knowledge
     comes before the question (table 9).
     """
-    if not request.turns or request.kind in WRITTEN:
+    if not request.turns or request.kind in WRITING_PROMPTS:
         return [(_prompt(request), "")]
     exchanges, lines, first = [], [*_question(request.question, _options(request))], 0
     for turn in request.turns:
@@ -244,7 +248,7 @@ def _example_reply(request: Request, example: Example) -> str:
 def _reply(kind: Kind, reply: str, template: int) -> str:
     """Return the reply on one line; reversed for a wording whose yes means the opposite."""
     if kind == "need":
-        reply = NEED[template].demonstrated(reply)
+        reply = NEED_WORDINGS[template].demonstrated(reply)
     return _line(reply)
 
 
@@ -258,11 +262,11 @@ def _prompt(request: Request, example: Example | None = None) -> str:
     if request.kind == "rewrite":
         spoken = "\n".join(map(_line, reversed(knowledge)))
         return f"{spoken}\n\nNext question: {_line(question)}\n\n{REWRITE['ask']}"
-    if request.kind in WRITTEN:
-        return WRITTEN[request.kind].format(_line(question))
+    if request.kind in WRITING_PROMPTS:
+        return WRITING_PROMPTS[request.kind].format(_line(question))
     ask = _ask(request.kind, request.template, request.choices)
     lines = _question(question, options)
-    if request.kind == "need" and NEED[request.template].is_inline:
+    if request.kind == "need" and NEED_WORDINGS[request.template].is_inline:
         return "\n".join([*_knowledge(knowledge), " ".join([_line(question), *lines[1:], ask])])
     return "\n".join([*_knowledge(knowledge), *lines, ask])
 
@@ -287,7 +291,7 @@ def _options(request: Request) -> tuple[Choice, ...]:
 
 def _ask(kind: Kind, template: int, cards: Sequence[Choice]) -> str:
     if kind == "need":
-        return NEED[template].ask
+        return NEED_WORDINGS[template].ask
     if kind == "what":
         return PAPER["what"]
     if kind != "choose":
@@ -331,4 +335,4 @@ class FunctionLLM(LLM):
             )
         if request.kind != "need":
             return Reply(text)
-        return Reply(text, NEED[request.template].needed(from_text(text)))
+        return Reply(text, NEED_WORDINGS[request.template].needed(from_text(text)))

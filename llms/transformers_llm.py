@@ -26,7 +26,7 @@ from kcard.llms.parsing import (
     spoken_pieces,
     without_thoughts,
 )
-from kcard.llms.prompts import NEED, is_grounded
+from kcard.llms.prompts import NEED_WORDINGS, is_grounded
 from kcard.system import loading
 from kcard.types import Reply, Request, derive_seed
 
@@ -191,7 +191,7 @@ class LocalLLM(LLM):
             yes = from_probabilities(zip(texts, logs.tolist(), strict=True))
             if yes is None:
                 yes = from_text(reply.text)
-            replies.append(replace(reply, yes=NEED[request.template].needed(yes)))
+            replies.append(replace(reply, yes=NEED_WORDINGS[request.template].needed(yes)))
         return replies
 
     def _generate_drafts(self, requests: Sequence[Request], rows: Sequence[list[int]]) -> list[Reply]:

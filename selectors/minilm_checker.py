@@ -39,8 +39,8 @@ MAX_EVIDENCE_CHARACTERS = 8000
 MIN_COVERAGE = 0.4
 MAX_WINDOWS = 4  # per text
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
-SPELLED = {word: str(number) for number, word in enumerate(NUMERALS, start=1)}
-SPELLED |= {word: str(number) for number, word in enumerate(ORDINALS, start=1)}
+SPELLED_NUMBERS = {word: str(number) for number, word in enumerate(NUMERALS, start=1)}
+SPELLED_NUMBERS |= {word: str(number) for number, word in enumerate(ORDINALS, start=1)}
 
 
 def near(evidence: str, claim: str) -> list[str]:
@@ -90,8 +90,8 @@ def grounded(claim: str, window: str) -> bool:
         return False
     there = _numbers(window)
     for word in _words(window):
-        if word in SPELLED:
-            there.add(SPELLED[word])
+        if word in SPELLED_NUMBERS:
+            there.add(SPELLED_NUMBERS[word])
     return bool(COMPARISON.search(claim)) or _numbers(claim) <= there
 
 

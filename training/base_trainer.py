@@ -19,7 +19,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from kcard.system import quiet_loading
 from kcard.training.base_model import WeightSource, load_model
-from kcard.training.epochs import IGNORED, Epochs, Lazy, TrainingExample, collate
+from kcard.training.epochs import IGNORED_LABEL, Epochs, Lazy, TrainingExample, collate
 from kcard.training.execution import Execution, bf16, broadcast, join
 from kcard.training.probe import RecallProbe
 from kcard.training.run import linear
@@ -48,7 +48,7 @@ LOGITS_AT_ONCE = 1 << 18  # logits, 1 MB
 
 
 def cross_entropy(logits: "Tensor", labels: "Tensor", share: float = 1.0) -> "Tensor":
-    """Return the cross-entropy, summed over the rows whose label is not IGNORED, times `share`.
+    """Return the cross-entropy, summed over the rows whose label is not IGNORED_LABEL, times `share`.
 
     The result is float32 and differentiable once. logits (n, vocabulary), labels (n,)
     """
@@ -76,7 +76,7 @@ def cross_entropy(logits: "Tensor", labels: "Tensor", share: float = 1.0) -> "Te
 
 def loss_and_gradient(logits: "Tensor", gradient: "Tensor", labels: "Tensor", share: float) -> "Tensor":
     """Return the loss of some rows and write its gradient, which is 0 for ignored labels."""
-    counted = (labels != IGNORED).float() * share
+    counted = (labels != IGNORED_LABEL).float() * share
     targets = labels.clamp(min=0).unsqueeze(1)
     values = logits.float()
     values = values - values.amax(dim=1, keepdim=True)
@@ -174,7 +174,9 @@ class CardTrainer(Trainer):
     def collate(self, examples: Sequence[TrainingExample]) -> "dict[str, Tensor]":
         """Return input_ids, labels and shift_labels (rows, length), and the mask where rows are padded."""
         ids, labels = collate(examples, self.setup.pad)
-        following = pad_rows(labels[:, 1:], (0, 1), value=IGNORED)  # the last place has nothing to predict
+        following = pad_rows(
+            labels[:, 1:], (0, 1), value=IGNORED_LABEL
+        )  # the last place has nothing to predict
         batch = {"input_ids": ids, "labels": labels, "shift_labels": following}
         lengths = torch.tensor([len(example) for example in examples])
         if (lengths < ids.shape[1]).any():  # without padding there is no mask, for then attention is faster
@@ -192,12 +194,12 @@ class CardTrainer(Trainer):
         following = inputs.pop("shift_labels")
         inputs.pop("labels")
         # Nothing is learned of the prompts, which all rows begin with: the head, over a large vocabulary, skips them.
-        places = (following != IGNORED).any(0).nonzero().squeeze(1)
+        places = (following != IGNORED_LABEL).any(0).nonzero().squeeze(1)
         following = following[:, places]
         logits = model(**inputs, use_cache=False, logits_to_keep=places).logits
         if logits.shape[1] != len(places):  # a model that computes all of them
             logits = logits[:, places]
-        count = (following != IGNORED).sum() if num_items_in_batch is None else num_items_in_batch
+        count = (following != IGNORED_LABEL).sum() if num_items_in_batch is None else num_items_in_batch
         loss = cross_entropy(logits.flatten(0, 1), following.flatten()) / count
         if num_items_in_batch is not None:
             loss = loss * self.accelerator.num_processes  # whose gradients are averaged
@@ -226,7 +228,7 @@ def fine_tuning_arguments(setup: FineTuningSetup) -> TrainingArguments:
         options.seed,
         per_device_train_batch_size=rows,  # accelerate splits them among the processes
         gradient_accumulation_steps=setup.batch // rows,
-        learning_rate=options.rate,
+        learning_rate=options.learning_rate,
         adam_beta1=options.betas[0],
         adam_beta2=options.betas[1],
         adam_epsilon=options.epsilon,

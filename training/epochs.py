@@ -204,7 +204,7 @@ def spool_of(kind: Callable[..., T]) -> Spool[T]:
 
 # Examples become batches: rows of like length together, so that little is padding.
 
-IGNORED = -100
+IGNORED_LABEL = -100
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ def collate(batch: Sequence[TrainingExample], pad: int) -> "tuple[Tensor, Tensor
 
     longest = max(len(example) for example in batch)
     ids = torch.full((len(batch), longest), pad)
-    labels = torch.full((len(batch), longest), IGNORED)
+    labels = torch.full((len(batch), longest), IGNORED_LABEL)
     for row, example in enumerate(batch):
         tokens = torch.tensor(example.prompt + example.target)
         ids[row, : len(tokens)] = tokens

@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from kcard.training.base_trainer import FineTuning
 
 RATES = {"full": 2e-5, "lora": 2e-4}
-# Of objective recite. The adapter's were measured on a base of 135 million parameters (docs/training.md); the rate of
-# whole models was not, and is a tenth of the adapter's as in the paper's settings.
-RECITING_RATES = {"full": 1e-4, "lora": 1e-3}
-RECITING: dict[str, Any] = {"batch_size": 8, "epochs": 20, "probe_questions": 32}
+# Of objective recite, measured on a base of this width (docs/training.md). Adam's rate for a wider one falls in
+# proportion (Yang et al., 2022).
+RECITING_RATES = {"full": 3e-4, "lora": 2e-3}
+MEASURED_WIDTH = 576
+RECITING_OPTIONS: dict[str, Any] = {"batch_size": 8, "epochs": 20, "probe_questions": 32}
 # With objective clm, of at least so many documents a share is held out, to measure the loss on.
 MIN_DOCUMENTS_TO_HOLD_OUT = 2000
 HELD_OUT_SHARE = 0.01
@@ -43,9 +44,9 @@ RECITED_TOKENS = 192
 
 @dataclass(frozen=True)
 class Options:
-    """The paper's numbers are the defaults; see options_of for those of objective recite. The learning rate of an
-    adapter is ten times that of the whole model, as is usual: it starts at zero and has few weights to move.
+    """The paper's numbers are the defaults; see options_of for those of objective recite.
 
+    learning_rate  None: by objective, method and width (`default_rate`)
     block      tokens of a block of contiguous text (clm), fewer if the model's context is shorter
     dtype      of the weights that are trained, in which the card is stored
     probe_questions  that the model is asked after each epoch, which may end training (recite); 0: none
@@ -69,10 +70,6 @@ class Options:
     probe_questions: int = 0
     seed: int = 0
 
-    @property
-    def rate(self) -> float:
-        return self.learning_rate or RATES[self.method]
-
     def is_sharded(self, execution: Execution) -> bool:
         """Return whether the weights are divided among processes (FSDP)."""
         return self.method == "full" and execution.processes > 1
@@ -84,8 +81,17 @@ def options_of(base: str, **chosen: Any) -> Options:
     options = Options(base, **chosen)
     if options.objective != "recite":
         return options
-    reciting = {**RECITING, "learning_rate": RECITING_RATES[options.method], **chosen}
-    return replace(options, **reciting)
+    return replace(options, **{**RECITING_OPTIONS, **chosen})
+
+
+def default_rate(options: Options, width: int) -> float:
+    """Return the learning rate for a model whose hidden states have `width` numbers.
+
+    An adapter's is about ten times that of the whole model, as is usual: it starts at zero and has few weights to move.
+    """
+    if options.objective != "recite":
+        return RATES[options.method]
+    return RECITING_RATES[options.method] * min(1.0, MEASURED_WIDTH / width)
 
 
 def prepare(
@@ -112,6 +118,7 @@ def prepare(
     tokenizer, config = load_tokenizer(options, origin), load_config(options, origin)
     check_vocabulary(tokenizer, config, options.base)
     room = room_of(config)
+    rate = options.learning_rate or default_rate(options, config.hidden_size)
     # With objective clm, 1 % of many documents are held out, 2,000 at most.
     learned, held_out = texts, list[str]()
     if options.objective == "clm" and len(texts) >= MIN_DOCUMENTS_TO_HOLD_OUT:
@@ -140,7 +147,7 @@ def prepare(
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     longest = block if options.objective == "clm" else min(RECITED_TOKENS, room)
     setup = FineTuningSetup(
-        replace(options, learning_rate=options.rate),
+        replace(options, learning_rate=rate),
         execution,
         replace(origin, passages=()),  # which rank 0 alone reads
         steps=steps,
@@ -165,7 +172,7 @@ def prepare(
             hyperparameters[name] = value
     kind = device.partition(":")[0]
     hyperparameters |= {
-        "learning_rate": options.rate,
+        "learning_rate": rate,
         "steps": steps,
         "bf16": bf16(kind),
         "processes": execution.processes,

@@ -132,7 +132,7 @@ class MethodOptions(OptionGroup, panel="The model, and what it learns"):
         float | None,
         Option(
             "Peak learning rate.",
-            default="to recite 1e-4, lora 1e-3; else 2e-5, lora 2e-4; embedded: Muon's, 0.02",
+            default="to recite 3e-4, lora 2e-3, less for wide models; else 2e-5, lora 2e-4; embedded: Muon's, 0.02",
         ),
     ] = None
     batch_size: Annotated[

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 
-from kcard.training.readers.files import CONTINUED, Block
+from kcard.training.readers.files import CONTINUED_LEVEL, Block
 from kcard.types import Source
 
 # Cutting text into pieces of a certain size, at the ends of lines and sentences.
@@ -377,8 +377,8 @@ class _Grouping:
         lines of its paragraph go there, and the introduction of a list or an example; never all of them."""
         count = len(self._waiting)
         at = count
-        if block.level == CONTINUED:
-            while at and self._waiting[at - 1].level == CONTINUED:
+        if block.level == CONTINUED_LEVEL:
+            while at and self._waiting[at - 1].level == CONTINUED_LEVEL:
                 at -= 1
             at = max(at - 1, 0)
         elif self._waiting[-1].text.endswith(":"):

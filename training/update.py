@@ -29,9 +29,7 @@ UPDATABLE_KINDS = ("model", "both", "retrieval")
 # Options that an update may not change.
 FIXED_OPTIONS = ("kind", "base", "method", "objective", "prompt_style", "rank")
 # Options that default to those of the last version.
-RECORDED_OPTIONS = (
-    "epochs", "minutes", "learning_rate", "batch_size", "dtype", "optimizer", "teacher_top_k", "teacher_temperature",
-)  # fmt: skip
+RECORDED_OPTIONS = ("epochs", "minutes", "learning_rate", "batch_size", "dtype", "optimizer")
 INHERITED_OPTIONS = ("minutes", *(name for name in METHOD if name not in (*FIXED_OPTIONS, "seed")))
 
 

@@ -11,7 +11,7 @@ from kcard.evaluation.records import Mean, value_of
 from kcard.evaluation.runs.results import EvalResult
 from kcard.evaluation.runs.run import SettingName
 from kcard.llms.parsing import from_text
-from kcard.llms.prompts import NEED
+from kcard.llms.prompts import NEED_WORDINGS
 
 
 @dataclass(frozen=True)
@@ -323,10 +323,10 @@ def wordings(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analy
             if call.kind != "need" or call.error:
                 continue
             # The prompt ends with the wording; earlier occurrences are in examples and in the transcript.
-            places = [call.prompt.rfind(need.ask) for need in NEED]
+            places = [call.prompt.rfind(need.ask) for need in NEED_WORDINGS]
             wording = places.index(max(places))
             if places[wording] >= 0:
-                yes = NEED[wording].needed(from_text(call.reply))
+                yes = NEED_WORDINGS[wording].needed(from_text(call.reply))
                 votes.setdefault(wording, yes is None or yes > 0.5)
         if len(votes) > 1:
             by_setting.setdefault((result.task, result.setting), []).append(votes)
@@ -348,7 +348,7 @@ def wordings(results: Iterable[EvalResult], metrics: Mapping[str, str]) -> Analy
             for one, other in combinations(sorted(votes), 2):
                 agree.setdefault((one, other), []).append(float(votes[one] == votes[other]))
         for (one, other), values in sorted(agree.items()):
-            pair = f"{NEED[one].ask} / {NEED[other].ask}"
+            pair = f"{NEED_WORDINGS[one].ask} / {NEED_WORDINGS[other].ask}"
             rows.append((task, setting, pair, len(values), Mean.of(values)))
     return Analysis(
         "wordings",

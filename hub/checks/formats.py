@@ -76,11 +76,11 @@ STARTS: dict[bytes, str] = {
 }
 TAR = slice(257, 262)
 # Opcodes that look up a callable, and that call it.
-LOOKS_UP = frozenset(["GLOBAL", "STACK_GLOBAL", "INST", "OBJ", "EXT1", "EXT2", "EXT4"])
-CALLS = frozenset(["REDUCE", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "BUILD"])
+LOOKUP_OPCODES = frozenset(["GLOBAL", "STACK_GLOBAL", "INST", "OBJ", "EXT1", "EXT2", "EXT4"])
+CALL_OPCODES = frozenset(["REDUCE", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "BUILD"])
 # The module and the name of a callable: text such as "(i) first" has others.
-IMPORTABLE = re.compile(r"[\w.]+ [\w.]+", re.ASCII)
-NAMED = frozenset(["GLOBAL", "INST"])
+CALLABLE_NAME = re.compile(r"[\w.]+ [\w.]+", re.ASCII)
+NAMING_OPCODES = frozenset(["GLOBAL", "INST"])
 ODD = bytes.maketrans(bytes([*range(0x80, 0x100), ord("\\")]), b"?" * 129)
 
 
@@ -109,10 +109,10 @@ def is_pickle(stream: BinaryIO) -> bool:
             for opcode, argument, _ in pickletools.genops(lines):  # type: ignore[arg-type]  # it needs no more
                 if not _take_operands(opcode, stack):
                     raise ValueError(f"no operands for {opcode.name}")
-                if opcode.name in NAMED and not IMPORTABLE.fullmatch(str(argument)):
+                if opcode.name in NAMING_OPCODES and not CALLABLE_NAME.fullmatch(str(argument)):
                     raise ValueError(f"no callable is called {argument}")
-                named = named or opcode.name in LOOKS_UP
-                if named and opcode.name in CALLS:
+                named = named or opcode.name in LOOKUP_OPCODES
+                if named and opcode.name in CALL_OPCODES:
                     return True
     except (ValueError, OverflowError):  # not a valid opcode: text
         return False

@@ -34,7 +34,7 @@ KEY = re.compile(CODE_KEY)
 VALUE = re.compile(rb"\s*+(:?)\s*+(.?)", re.DOTALL)
 MAX_HARMLESS_KEYS = 10_000  # that are harmless
 STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
-OTHERS = bytes(set(range(256)) - set(b"[{]}"))
+OTHER_BYTES = bytes(set(range(256)) - set(b"[{]}"))
 DEEP_LINE = re.compile(rb"^(?:[^\n\[{]*+[\[{]){%d}[^\n]*" % (MAX_JSON_DEPTH + 1), re.MULTILINE)
 
 
@@ -107,7 +107,7 @@ class _Scan:
         match = ORDINARY.match(text, start)
         end = match.end() if match else start
         # Count the brackets outside of strings.
-        steps = memoryview(STRING.sub(b"", text[start:end]).translate(STEPS, OTHERS)).cast("b")
+        steps = memoryview(STRING.sub(b"", text[start:end]).translate(STEPS, OTHER_BYTES)).cast("b")
         depths = list(accumulate(steps, initial=self._depth))
         if max(depths) > MAX_JSON_DEPTH:
             raise Invalid(f"{self._path}: JSON nested too deeply: the limit is {MAX_JSON_DEPTH} levels")

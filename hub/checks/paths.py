@@ -20,7 +20,7 @@ DEVICES = frozenset(
     + [f"{port}{digit}" for port in ("com", "lpt") for digit in "0123456789¹²³"]
 )
 # Categories: Cc control, Cf format, Cs surrogate, Co private use, Cn unassigned, Zl and Zp line and paragraph ends.
-INVISIBLE = frozenset(["Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"])
+INVISIBLE_CATEGORIES = frozenset(["Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"])
 FORBIDDEN = frozenset('\\:<>"|?*')
 
 
@@ -83,7 +83,7 @@ def _find_name_fault(name: str) -> str | None:
         return "it is empty, or has an empty segment"
     if name in (".", ".."):
         return f"{name!r} is a relative segment"
-    odd = next((c for c in name if unicodedata.category(c) in INVISIBLE), None)
+    odd = next((c for c in name if unicodedata.category(c) in INVISIBLE_CATEGORIES), None)
     if odd:
         return f"it contains the invisible character U+{ord(odd):04X}"
     odd = next((c for c in name if c in FORBIDDEN), None)

@@ -17,7 +17,7 @@ MAX_RENDERING_SECONDS = 0.2  # of processor time for the Markdown
 DEADLINE = "deadline"
 # Cleaning nested HTML takes quadratic time; in a text with more HTML tags than this, they are shown as text.
 MAX_HTML_TAGS = 3000
-OPENED = re.compile(r"<[A-Za-z]")
+OPENING_TAG = re.compile(r"<[A-Za-z]")
 NAMES = (
     "a abbr b blockquote br caption center code dd del details div dl dt em h1 h2 h3 h4 h5 h6 hr i img ins kbd li "
     "mark ol p pre q s samp small span strong sub summary sup table tbody td tfoot th thead tr u ul var"
@@ -33,8 +33,8 @@ ATTRIBUTES = {
     "div": {"align"},
 }
 SCHEMES = {"http", "https", "mailto"}
-REST = '<p><em>The text continues in <a href="README.md">README.md</a>.</em></p>'
-UNFORMATTED = "<p><em>This text takes too long to format.</em></p>"
+CONTINUED_NOTICE = '<p><em>The text continues in <a href="README.md">README.md</a>.</em></p>'
+UNFORMATTED_NOTICE = "<p><em>This text takes too long to format.</em></p>"
 
 
 class _TooSlow(Exception):
@@ -65,13 +65,13 @@ def render_readme(markdown: str, files: str = "", seconds: float = MAX_RENDERING
             return None
 
     text = markdown[:MAX_RENDERED_CHARACTERS]
-    parser = _make_parser(len(OPENED.findall(text)) <= MAX_HTML_TAGS)
+    parser = _make_parser(len(OPENING_TAG.findall(text)) <= MAX_HTML_TAGS)
     try:
         unsafe: str = parser.render(text, {DEADLINE: time.thread_time() + seconds})
     except _TooSlow:
-        unsafe = f"{UNFORMATTED}<pre>{html.escape(text)}</pre>"
+        unsafe = f"{UNFORMATTED_NOTICE}<pre>{html.escape(text)}</pre>"
     return nh3.clean(
-        unsafe + ("" if len(markdown) <= MAX_RENDERED_CHARACTERS else REST),
+        unsafe + ("" if len(markdown) <= MAX_RENDERED_CHARACTERS else CONTINUED_NOTICE),
         tags=TAGS,
         attributes=ATTRIBUTES,
         attribute_filter=located,

@@ -138,10 +138,10 @@ MAX_ERROR_BYTES = 64 << 10  # bytes that are read of an answer with an error
 MAX_REQUESTS = 10_000  # within a block
 MAX_WAIT_SECONDS = 300  # seconds that a hub may ask the client to wait
 TIMEOUT = {"connect": 10.0, "read": 60.0, "write": 60.0, "pool": 60.0}
-READING = ("GET", "HEAD")
+READING_METHODS = ("GET", "HEAD")
 # huggingface_hub makes file names of these headers.
-NAMING = ("ETag", "X-Linked-Etag", "X-Repo-Commit")
-PLAIN = re.compile(r'(W/)?"?[\w.+=~-]{0,200}"?', re.ASCII)
+NAMING_HEADERS = ("ETag", "X-Linked-Etag", "X-Repo-Commit")
+PLAIN_VALUE = re.compile(r'(W/)?"?[\w.+=~-]{0,200}"?', re.ASCII)
 # Retry-After: 120, or RateLimit: "api";r=0;t=55 where nothing remains.
 WAIT = re.compile(r"^\s*([0-9]{1,20})|r=0\s*;\s*t=([0-9]{1,20})")
 
@@ -173,11 +173,11 @@ class Guard:
             )
         # Limits of requests and of time.
         request.headers["Accept-Encoding"] = "identity"
-        if request.method in READING or "/api/" in request.url.path:  # no parts of an upload
+        if request.method in READING_METHODS or "/api/" in request.url.path:  # no parts of an upload
             self.requests += 1
         if self.requests > MAX_REQUESTS:
             raise TooLarge(f"{self.url} needs more than {MAX_REQUESTS} requests for one answer: refused")
-        if request.method not in READING:
+        if request.method not in READING_METHODS:
             return
         limits = request.extensions.get("timeout", {})
         request.extensions["timeout"] = {key: limits.get(key) or TIMEOUT[key] for key in TIMEOUT}
@@ -187,8 +187,8 @@ class Guard:
         headers = response.headers
         if headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
             raise Dangerous(f"{self.url} sent a compressed answer, which was not requested: refused")
-        for name in NAMING if "X-Repo-Commit" in headers else ():
-            if not PLAIN.fullmatch(headers.get(name, "")):
+        for name in NAMING_HEADERS if "X-Repo-Commit" in headers else ():
+            if not PLAIN_VALUE.fullmatch(headers.get(name, "")):
                 raise Dangerous(
                     f"{self.url} sent the {name} {headers[name][:80]!r}, which is no plain name: refused"
                 )
@@ -306,7 +306,7 @@ def _on_response(response: Any) -> None:
 
 
 # Exceptions of huggingface_hub for JSON of an unexpected form.
-MALFORMED = (KeyError, TypeError, AttributeError)
+MALFORMED_REPLY_ERRORS = (KeyError, TypeError, AttributeError)
 LOGIN = "`kcard login --hub {url}`"
 
 
@@ -345,7 +345,7 @@ def connect(
             yield HfApi(endpoint=url, token=token or False, library_name="kcard", headers=marked)
     except failures as error:
         raise _translate(url, token, error) from error
-    except MALFORMED as error:
+    except MALFORMED_REPLY_ERRORS as error:
         raise HubError(f"{url} sent an unexpected answer ({one_line(error)}): is it a hub?") from error
     finally:
         constants.HF_HUB_DISABLE_XET, constants.HF_HUB_OFFLINE = xet, offline

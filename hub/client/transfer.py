@@ -72,7 +72,7 @@ def _shorten(text: object) -> str:
 # A card's repository on a hub: tags v1, v2, … for versions, branches for aliases.
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
-NUMBERED = re.compile(r"v([1-9][0-9]{0,8})")
+NUMBERED_TAG = re.compile(r"v([1-9][0-9]{0,8})")
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def list_versions(api: "HfApi", repository: str) -> list[RemoteVersion]:
     """Return the versions of a repository, newest first."""
     versions = []
     for tag in api.list_repo_refs(repository).tags:
-        match = NUMBERED.fullmatch(tag.name)
+        match = NUMBERED_TAG.fullmatch(tag.name)
         if match is not None:
             versions.append(RemoteVersion(int(match[1]), tag.target_commit))
     return sorted(versions, key=lambda version: -version.number)

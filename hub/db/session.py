@@ -153,9 +153,9 @@ def make_sqlite_engine(url: URL, *, write: bool, serving: bool) -> Engine:
 
 MAX_REASON_CHARACTERS = 300  # of a driver's error
 BUSY = "locked by another process: try again later"
-CROWDED = "no free connection: try again later"
+NO_CONNECTION_MESSAGE = "no free connection: try again later"
 SLOW = "a statement took too long: try again later"
-FULL = "the disk is full: free some space and try again; nothing was changed"
+DISK_FULL_MESSAGE = "the disk is full: free some space and try again; nothing was changed"
 REMEDY = "start it, or correct KCARD_DATABASE_URL"
 
 
@@ -247,7 +247,7 @@ class Database:
 
     def _translate(self, error: DatabaseError | InterfaceError | PoolTimeout) -> HubError:
         if isinstance(error, PoolTimeout):
-            return Unavailable(f"hub database {self.name}: {CROWDED}")
+            return Unavailable(f"hub database {self.name}: {NO_CONNECTION_MESSAGE}")
         reason = " ".join(str(error.orig).split())
         if self._url.password:
             reason = reason.replace(self._url.password, "***")
@@ -256,7 +256,7 @@ class Database:
         if "statement timeout" in reason:
             return Unavailable(f"hub database {self.name}: {SLOW}")
         if "disk is full" in reason or "No space left" in reason:
-            return DiskFull(f"hub database {self.name}: {FULL}")
+            return DiskFull(f"hub database {self.name}: {DISK_FULL_MESSAGE}")
         if self.path is None and (
             isinstance(error, (OperationalError, InterfaceError)) or error.connection_invalidated
         ):

@@ -272,7 +272,7 @@ def is_trusted(address: Address | None, proxies: str | list[str] | None) -> bool
 
 MAX_BODY_BYTES = 1 << 20  # of JSON and forms, which are read into memory
 IDLE_SECONDS = 60.0
-LIFTED = "kcard.body_limit"
+LIFTED_LIMIT_KEY = "kcard.body_limit"
 
 
 class BodyLimit:
@@ -296,7 +296,7 @@ class BodyLimit:
 
         async def receive_limited() -> Message:
             nonlocal received, complete
-            limit = scope.get(LIFTED, self._max_bytes)
+            limit = scope.get(LIFTED_LIMIT_KEY, self._max_bytes)
             if max(size, received) <= limit:
                 # Of a complete body, the application only waits for the client to disconnect.
                 try:
@@ -332,7 +332,7 @@ class BodyLimit:
 
 def lift_body_limit(request: Request, max_bytes: float = math.inf) -> None:
     """Change the limit for this request. If there is none, the endpoint must count the bytes and write them to disk."""
-    request.scope[LIFTED] = max_bytes
+    request.scope[LIFTED_LIMIT_KEY] = max_bytes
 
 
 def _refusal(status: int, why: str) -> HTTPException:

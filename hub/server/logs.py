@@ -19,8 +19,8 @@ SECRETS = (
     (re.compile(r"(?i)\b(sig|signature|token|access_token|password|secret)=[^&\s\"']+"), r"\1=***"),
     (re.compile(r"://[^/@\s]*@"), "://***@"),
 )
-UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
-PLAIN = re.compile(r"[^\s\"'=\\]+")
+UNPRINTABLE_CHARACTER = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+PLAIN_VALUE = re.compile(r"[^\s\"'=\\]+")
 PROBES = ("/healthz", "/readyz")  # which are neither limited nor logged
 MAX_PATH_CHARACTERS = 500
 
@@ -43,11 +43,11 @@ class TextFormatter(logging.Formatter):
         for key, value in _fields(record).items():
             text = str(value)
             if value is not None:
-                parts.append(f"{key}={text if PLAIN.fullmatch(text) else json.dumps(text)}")
+                parts.append(f"{key}={text if PLAIN_VALUE.fullmatch(text) else json.dumps(text)}")
         line = " ".join(parts).replace("\n", " ")  # one line for each event
         if record.exc_info:
             line += f"\n{self.formatException(record.exc_info)}"
-        return UNPRINTABLE.sub("?", redact(line))
+        return UNPRINTABLE_CHARACTER.sub("?", redact(line))
 
 
 class JsonFormatter(logging.Formatter):

@@ -57,7 +57,7 @@ MESSAGES: dict[type[KcardError], str] = {
 INTERNAL = "internal error: see the hub's log"
 MAX_MESSAGE_CHARACTERS = 500  # in a header
 RETRY_SECONDS = "5"
-UNPRINTABLE = re.compile(r"[^\x20-\x7e]+")
+UNPRINTABLE_CHARACTERS = re.compile(r"[^\x20-\x7e]+")
 logger = logging.getLogger("kcard.hub.server")
 
 
@@ -71,7 +71,7 @@ def make_json_error(error: KcardError) -> JSONResponse:
     if status >= 500 and not isinstance(error, Refused):
         logger.error("%s: %s", type(error).__name__, error)
         message = _of_type(MESSAGES, error, INTERNAL)
-    headers = {"X-Error-Message": UNPRINTABLE.sub(" ", message)[:MAX_MESSAGE_CHARACTERS]}
+    headers = {"X-Error-Message": UNPRINTABLE_CHARACTERS.sub(" ", message)[:MAX_MESSAGE_CHARACTERS]}
     match error:
         case Gated():
             headers["X-Error-Code"] = "GatedRepo"
@@ -121,9 +121,9 @@ def link_to_next_page(
     return {"Link": f'<{base_url(request, options)}{quote(path, safe="/%")}?{query}>; rel="next"'}
 
 
-QUARANTINED = "quarantined"
+QUARANTINED_STATUS = "quarantined"
 # Commits check every file, though not with a virus scanner.
-CHECKED = {"status": "safe", "avScan": None, "pickleImportScan": None}
+CHECKED_SECURITY = {"status": "safe", "avScan": None, "pickleImportScan": None}
 
 
 def format_time(moment: datetime) -> str:
@@ -160,7 +160,7 @@ def describe_repository(value: Repository, summary: Version | None) -> Json:
     if summary is not None:
         properties["kcard"] = _describe_summary(summary)
         if summary.quarantine:
-            properties["tags"].append(QUARANTINED)
+            properties["tags"].append(QUARANTINED_STATUS)
     return properties
 
 

@@ -34,7 +34,7 @@ BAN = re.compile(
 )
 
 # Words that carry no content here: those of permission and duty, and verbs that stand for many others.
-_LIGHT = """
+_LIGHT_WORDS = """
 allow allowed allows permit permitted permits forbidden forbid forbids prohibited prohibits ban bans banned barred
 disallowed refused denied illegal unlawful welcome possible able ok okay entitled eligible required require requires
 necessary mandatory compulsory obligatory obliged need needed needs use used using get go come take bring make become
@@ -44,7 +44,7 @@ her one ones but s t re ll ve d don doesn isn aren won can't don't please now to
 none nor neither nothing nobody fine perfectly safe safely good idea dangerous unsafe different note want
 wants
 """
-LIGHT = FUNCTION_WORDS | frozenset(_LIGHT.split())
+LIGHT_WORDS = FUNCTION_WORDS | frozenset(_LIGHT_WORDS.split())
 
 # Idioms, and the plain words for them.
 IDIOMS = (
@@ -78,7 +78,7 @@ LINK = re.compile(
     re.IGNORECASE,
 )
 ANAPHORIC = re.compile(r"\A(?:it|they|he|she|this|these|those|that|both|such)\b", re.IGNORECASE)
-REFERRING = re.compile(r"\b(?:it|them|they|him|her)\b|\b(?:ones?|so)\b(?=\W*$)", re.IGNORECASE)
+REFERRING_WORD = re.compile(r"\b(?:it|them|they|him|her)\b|\b(?:ones?|so)\b(?=\W*$)", re.IGNORECASE)
 DIGIT = re.compile(r"\d")
 CUT_SHORT = re.compile(rf"{AUXILIARY.pattern}(?: not)?[.!]*$", re.IGNORECASE)
 LEADING_WITHOUT = re.compile(r"(?:(?:but|though|although) )?without\b", re.IGNORECASE)
@@ -130,7 +130,7 @@ def with_plain_idioms(text: str) -> str:
 @cache
 def light_stems() -> frozenset[str]:
     stems = set[str]()
-    for word in LIGHT:
+    for word in LIGHT_WORDS:
         stems |= stems_of_word(word)
     return frozenset(stems)
 
@@ -146,7 +146,7 @@ def telling_stems(text: str) -> frozenset[str]:
     for word in CONTENT_WORD.findall(DAY_WORDS.sub(" ", text)):
         if DIGIT.search(word):
             stems.add(word.lower())
-        elif word.lower() not in LIGHT:
+        elif word.lower() not in LIGHT_WORDS:
             stems |= stems_of_word(word)
     return frozenset(stems)
 
@@ -177,7 +177,9 @@ def clauses_of(sentences: Sequence[str], *, cuts_without: bool) -> list[SpokenCl
             text = part.strip()
             if not text:
                 continue
-            goes_on = at > 0 or bool(ANAPHORIC.match(text) or REFERRING.search(text) or _is_cut_short(text))
+            goes_on = at > 0 or bool(
+                ANAPHORIC.match(text) or REFERRING_WORD.search(text) or _is_cut_short(text)
+            )
             before = None
             if clauses and goes_on:
                 before = clauses[-1]
@@ -211,7 +213,7 @@ def _make_clause(text: str, before: SpokenClause | None, row: int, *, is_first: 
     subject, context, first = opening, plain, row
     if before is not None:
         begins = bool(ANAPHORIC.match(plain)) or (auxiliary is not None and auxiliary.start() == 0)
-        refers = bool(REFERRING.search(ANAPHORIC.sub("", plain, count=1)))
+        refers = bool(REFERRING_WORD.search(ANAPHORIC.sub("", plain, count=1)))
         takes_all = is_exception or _is_cut_short(plain) or refers
         takes_all = takes_all or (is_opposed and auxiliary is None)
         if takes_all:

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from kcard.embedded.question_forms import FUNCTION_WORDS, MONTH, NUMERALS, Form
 from kcard.llms.extraction.clauses import stems_of_word, telling_stems
-from kcard.llms.extraction.times import NOW, Period, asked_period, overlap, period_of, weekdays
+from kcard.llms.extraction.times import PRESENT_YEAR, Period, asked_period, overlap, period_of, weekdays
 from kcard.llms.extraction.verdicts import PREPOSITIONS
 from kcard.text import sentence_spans
 
@@ -47,7 +47,7 @@ NAME = re.compile(
     r"(?= [^\W\d_a-z])|&(?= [^\W\d_a-z])|[^\W\d_a-z][\w'’-]*))*"
 )
 LOWER_CASE = re.compile(r"\b[a-z]\w*")
-CAPITALISED = re.compile(r"\b[^\W\d_a-z]\w+")
+CAPITALISED_WORD = re.compile(r"\b[^\W\d_a-z]\w+")
 NO_NAME = re.compile(
     rf"{MONTH}$|(?:mon|tues|wednes|thurs|fri|satur|sun)days?$|(?:he|she|they|we|you|no|yes|both|mr|mrs|dr)$",
     re.IGNORECASE,
@@ -62,11 +62,11 @@ IN_FIGURES = {word: str(number) for number, word in enumerate(NUMERALS, start=1)
 COORDINATOR = re.compile(
     r"[;.]\s+|\n+|,?\s+(?:while|whereas|but)\s+|,\s+and\s+|\s+(?:and|or)\s+|,\s+", re.IGNORECASE
 )
-STRONG = re.compile(r"[;.]|\n|while|whereas|but|,\s+and", re.IGNORECASE)
+STRONG_COORDINATOR = re.compile(r"[;.]|\n|while|whereas|but|,\s+and", re.IGNORECASE)
 BEHIND_SUBJECT = re.compile(r" (?:is|was|has|and)\b")
-LONG = re.compile(r"\blong\b", re.IGNORECASE)
+LONG_WORD = re.compile(r"\blong\b", re.IGNORECASE)
 COPULA = re.compile(r"(?:\b(?:is|are|was|were|be|by|costs?|takes?|needs?|to|at)|:)\W*$", re.IGNORECASE)
-SINCE = re.compile(r"\b(?:since|now|today|currently|afterwards)\b", re.IGNORECASE)
+SINCE_WORD = re.compile(r"\b(?:since|now|today|currently|afterwards)\b", re.IGNORECASE)
 OFFICE = re.compile(
     r"\b(?:[Ww]ho(?: is| was| are|['’]s| works as| serves as| served as| acts as)|[Ww]hat(?: is|['’]s) the name of)"
     r"(?: currently| now)? (?:(?:the|our|your|its|their|acting) ([\w -]+?)|([a-z][a-z -]*?))"
@@ -221,7 +221,7 @@ def timely_clause(question: str, form: Form, text: str) -> tuple[int, int] | Non
 
 def _stems(text: str) -> frozenset[str]:
     """Return the stems of a text's content words, also of "long"."""
-    if LONG.search(text):
+    if LONG_WORD.search(text):
         return telling_stems(text) | {"long"}
     return telling_stems(text)
 
@@ -255,7 +255,7 @@ def _border(text: str, start: int, end: int, *, is_led: bool, is_followed: bool)
     stands_before = is_led
     if is_led and is_followed:
         stands_before = marks[0].start() == start and bool(COPULA.search(text[start:end]))
-    strong = [mark for mark in marks if STRONG.search(mark[0])]
+    strong = [mark for mark in marks if STRONG_COORDINATOR.search(mark[0])]
     if strong:
         marks = strong
     if stands_before:
@@ -315,8 +315,8 @@ def _find_names(question: str, text: str, start: int, end: int) -> list[Value]:
 
 def _period(text: str, previous: Period | None) -> Period | None:
     period = period_of(text)
-    if period is None and previous is not None and SINCE.search(text):
-        return min(previous[1], NOW - 1), math.inf  # "Nora Lind until 2017 and Per Dahl since"
+    if period is None and previous is not None and SINCE_WORD.search(text):
+        return min(previous[1], PRESENT_YEAR - 1), math.inf  # "Nora Lind until 2017 and Per Dahl since"
     return period
 
 
@@ -330,7 +330,7 @@ def _choose(
     dated = [part for part in parts if part.period is not None]
     if form != "when" and len(dated) > 1:
         fitting = [part for part in dated if time and part.period and overlap(part.period, time)]
-    elif form != "when" and time not in (None, (NOW, NOW)):
+    elif form != "when" and time not in (None, (PRESENT_YEAR, PRESENT_YEAR)):
         return None  # no part says what held at that time
     elif any(part.days for part in parts):
         fitting = [part for part in parts if days and days <= part.days]
@@ -344,8 +344,8 @@ def _choose(
         return None
     # A value that the question names is not its answer.
     value = fitting[0].value.text
-    capitalised = set(CAPITALISED.findall(question))
-    if telling_stems(value) <= question_stems or capitalised.intersection(CAPITALISED.findall(value)):
+    capitalised = set(CAPITALISED_WORD.findall(question))
+    if telling_stems(value) <= question_stems or capitalised.intersection(CAPITALISED_WORD.findall(value)):
         return None
     return fitting[0]
 
@@ -359,7 +359,7 @@ def _find_holder(
     for stems in (telling_stems(question), telling_stems(office)):
         holders = [part for part in parts if stems and stems <= telling_stems(text[part.start : part.end])]
         if time is not None:
-            holders = [part for part in holders if overlap(part.period or (NOW, NOW), time)]
+            holders = [part for part in holders if overlap(part.period or (PRESENT_YEAR, PRESENT_YEAR), time)]
         if len(holders) == 1:
             return holders[0], [part for part in parts if part is not holders[0]]
     return None

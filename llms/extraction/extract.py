@@ -28,7 +28,7 @@ from kcard.llms.extraction.coordination import asked_part, is_office_question, t
 from kcard.llms.extraction.quotation import (
     MAX_QUOTED_SENTENCES,
     MIN_STEPS,
-    NUMBERED,
+    NUMBERED_STEP,
     STEPS,
     AnswerCandidate,
     find_stretch,
@@ -50,8 +50,8 @@ from kcard.text import LIST_MARK, ordinals_as_in
 
 MAX_LEAD = 5.0  # in log-odds
 # Values of the feature "polarity": a verdict of yes or no, and a quotation instead of one.
-DECIDED = 2.0
-UNDECIDED = 0.5
+DECIDED_POLARITY = 2.0
+UNDECIDED_POLARITY = 0.5
 
 
 def confidence_features(
@@ -67,9 +67,9 @@ def confidence_features(
     question_stems = content_stems(question)
     polarity = certainty = 0.0
     if form == "yes/no" and decided:
-        polarity = DECIDED
+        polarity = DECIDED_POLARITY
     elif form == "yes/no":
-        polarity = UNDECIDED
+        polarity = UNDECIDED_POLARITY
     elif best.answer is not None and form not in SENTENCES:
         certainty = best.answer.certainty
     return {
@@ -413,7 +413,7 @@ def says_verb(question: str, text: str, words: AnswerSpan) -> bool:
 def has_asked_steps(question: str, text: str) -> bool:
     """Return whether a question asks for steps, and numbered items have all of its other words."""
     is_covered = meaning_stems(question) <= meaning_stems(with_kind(question, text))
-    return is_covered and bool(STEPS.search(question)) and len(NUMBERED.findall(text)) >= MIN_STEPS
+    return is_covered and bool(STEPS.search(question)) and len(NUMBERED_STEP.findall(text)) >= MIN_STEPS
 
 
 def _find_verdict(

@@ -24,7 +24,7 @@ MISSING_NUMBER = 4.0  # per number of the question that a passage lacks
 MISFIT_COST = 3.0  # for an answer that is not of the kind the question asks for
 
 STEPS = re.compile(r"\b(?:steps|procedure|instructions)\b", re.IGNORECASE)
-NUMBERED = re.compile(r"^\s*\(?\d{1,3}[.)]\s", re.MULTILINE)
+NUMBERED_STEP = re.compile(r"^\s*\(?\d{1,3}[.)]\s", re.MULTILINE)
 MIN_STEPS = 2
 
 
@@ -104,7 +104,7 @@ def rank_candidates(
 def with_kind(question: str, text: str) -> str:
     """Return a text that has numbered items with the question's word for them, such as "steps", which it may lack."""
     kind = STEPS.search(question)
-    if kind is None or len(NUMBERED.findall(text)) < MIN_STEPS:
+    if kind is None or len(NUMBERED_STEP.findall(text)) < MIN_STEPS:
         return text
     return f"{text} {kind[0]}"
 
@@ -144,7 +144,7 @@ ASKS_FOR_CODE = re.compile(
 QUESTION_COST = 4.0  # support of a sentence that asks: what follows it answers
 CODE_COST = 4.0  # support of a line of code in an answer that is no procedure
 MIN_PROSE_WORDS = 4
-LEANING = re.compile(r"(?:It|Its|This|That|These|Those|They|Their|He|She|His|Her|Such|Both)\b")
+LEANING_OPENING = re.compile(r"(?:It|Its|This|That|These|Those|They|Their|He|She|His|Her|Such|Both)\b")
 ITEM = re.compile(r"\s*(?:[-*•]|\(?\d{1,3}[.)])\s")
 
 
@@ -294,7 +294,7 @@ def _with_context(candidate: AnswerCandidate, first: int, last: int) -> list[int
     """Return the sentences from the first to the last one, with what the first refers to and the last introduces."""
     text, sentences = candidate.text, candidate.sentences
     words = sum(_count_words(text, sentence) for sentence in sentences[first : last + 1])
-    if first and LEANING.match(text, sentences[first].start):
+    if first and LEANING_OPENING.match(text, sentences[first].start):
         first -= 1  # the sentence that the pronoun refers to
     if text[: sentences[last].end].endswith(":") and last + 1 < len(sentences):
         last += 1  # the command or list that the sentence introduces

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 from kcard.embedded.question_forms import CONTENT_WORD, MONTH, Form, meaning_stems
 from kcard.llms.extraction.tables import best_row, rows_of
-from kcard.llms.extraction.times import NOW, asked_period, overlap, period_of
+from kcard.llms.extraction.times import PRESENT_YEAR, asked_period, overlap, period_of
 from kcard.llms.extraction.verdicts import PREPOSITIONS
 from kcard.text import sentence_spans
 
 IN_WORDS: tuple[Form, ...] = ("who", "what", "when", "where", "how many")  # forms that one place answers
 # A sentence that takes its subject from the one before.
-LEANING = re.compile(
+LEANING_OPENING = re.compile(
     r"\b(?:it|its|this|that|these|those|they|them|their|he|she|his|her|one|such|both)\b", re.IGNORECASE
 )
 MAX_SIBLING_WORDS = 15  # of a sentence about another subject
@@ -78,7 +78,7 @@ def keep_times(question: str, form: Form, text: str) -> str:
         return text
     stems = meaning_stems(question)
     spans = sentence_spans(text)
-    is_now = time == (NOW, NOW)
+    is_now = time == (PRESENT_YEAR, PRESENT_YEAR)
     shared: list[frozenset[str]] = []  # words of the question in each sentence
     fitting, open_ended = [], []
     for at, (start, end) in enumerate(spans):
@@ -114,7 +114,7 @@ def keep_subject(question: str, text: str) -> str:
         is_plain = words[0][0].isupper() and words[0].lower() not in PREPOSITIONS
         if not is_plain or len(words) > MAX_SIBLING_WORDS or not sentence.endswith("."):
             continue
-        if subjects[at] in stems or not predicates[at] & stems or LEANING.search(sentence):
+        if subjects[at] in stems or not predicates[at] & stems or LEANING_OPENING.search(sentence):
             continue
         predicate = predicates[at] - {subjects[at]}
         shared = 0

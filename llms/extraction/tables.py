@@ -17,7 +17,7 @@ from kcard.text import LIST_MARK, split_sentences
 
 MAX_NAME_WORDS, MAX_LABEL_WORDS, MAX_PAIR_WORDS = 6, 10, 12
 KIND_ASKED = re.compile(r"\b(?:which|what) (\w+)\b", re.IGNORECASE)
-LABELLED = re.compile(r"(\S[^:\n]{0,40}?)(?::| --| [—–])\s+(\S.*)")  # "tape: Members of this group ..."
+LABELLED_LINE = re.compile(r"(\S[^:\n]{0,40}?)(?::| --| [—–])\s+(\S.*)")  # "tape: Members of this group ..."
 MIN_SHARE = 0.5  # of the question's words in such a line
 MAX_UNEXPLAINED_WORDS = 2  # words of the question that neither row nor column explain
 MIN_NAME_COSINE = (
@@ -340,7 +340,7 @@ def _label_of(question: str, passages: Sequence[tuple[str, str]]) -> Cell | None
         title = heading.removesuffix(": ").rpartition(" > ")[2]
         for at, line in enumerate(text.split("\n")):
             label, value = "", line
-            match = LABELLED.match(LIST_MARK.sub("", line.strip()))
+            match = LABELLED_LINE.match(LIST_MARK.sub("", line.strip()))
             if match:
                 label, value = match[1], match[2]
             elif at == 0:

@@ -35,9 +35,9 @@ def weekdays(text: str) -> frozenset[int]:
     return frozenset(days)
 
 
-# Years. A period is (first, last year), either of them infinite; NOW stands for the present.
+# Years. A period is (first, last year), either of them infinite; PRESENT_YEAR stands for the present.
 
-NOW = 9999.0
+PRESENT_YEAR = 9999.0
 _YEAR = r"([12]\d{3})\b"
 PERIODS = (
     re.compile(
@@ -75,18 +75,18 @@ def period_of(text: str) -> Period | None:
     if within:
         return float(within[1]), float(within[1])
     if FORMER.search(text):
-        return -math.inf, NOW - 1
+        return -math.inf, PRESENT_YEAR - 1
     return None
 
 
 def asked_period(question: str) -> Period | None:
-    """Return the years that a question asks about: NOW if it has no year and is in the present tense; None if it has
-    neither."""
+    """Return the years that a question asks about: PRESENT_YEAR if it has none and is in the present tense; None if it
+    has neither."""
     period = period_of(question)
     if period is None and PRESENT.search(question):
-        return NOW, NOW
+        return PRESENT_YEAR, PRESENT_YEAR
     if period is None and IN_PRESENT.search(question) and not re.search(_YEAR, question):
-        return NOW, NOW
+        return PRESENT_YEAR, PRESENT_YEAR
     return period
 
 

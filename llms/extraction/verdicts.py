@@ -39,7 +39,7 @@ LEAVE_AS_PREDICATE = re.compile(
     rf"\b(?:allowed|permitted|permissible|welcome|fine|safe|ok|okay|good idea|entitled|eligible)\b|{BAN.pattern}",
     re.IGNORECASE,
 )
-FORBIDDING = re.compile(r"(?:please )?(?:do not|don['’]t|never|no)\b", re.IGNORECASE)
+FORBIDDING_OPENING = re.compile(r"(?:please )?(?:do not|don['’]t|never|no)\b", re.IGNORECASE)
 NO_LEAVE = re.compile(r"\b(?:must|may|can)(?:\s?not|n['’]t)\b|\bmust (?:\w+ )?never\b", re.IGNORECASE)
 MAYBE = re.compile(r"\b(?:may|might|could|should)\b", re.IGNORECASE)
 HEDGE = re.compile(
@@ -64,7 +64,7 @@ near if when while through into about against of who which whose that
 PREPOSITIONS = frozenset(_PREPOSITIONS.split())
 PREPOSITION = re.compile(rf"\b(?:{'|'.join(sorted(PREPOSITIONS))})\b", re.IGNORECASE)
 ADVERBS = frozenset({"again", "alone", "first", "once", "together", "twice"})
-JOINING = frozenset({"and", "or", "nor", "as", "well"})
+JOINING_WORDS = frozenset({"and", "or", "nor", "as", "well"})
 ONLY = re.compile(r"\bonly\b", re.IGNORECASE)
 TOKEN = re.compile(r"\w[\w.+/-]*\w|\w|[,;:]")
 ARTICLES = frozenset({"a", "an", "the", "my", "our", "your", "any"})
@@ -84,7 +84,7 @@ LIMIT = re.compile(
     re.IGNORECASE,
 )
 AMOUNT = re.compile(rf"\b(?:several|{_NUMBER}) (?:different |other )?(\w+)", re.IGNORECASE)
-SEVERAL = 2  # at least
+MIN_SEVERAL = 2
 SOURCE = re.compile(r"\bfrom (?:an? |the )?(\w+)", re.IGNORECASE)
 TARGET = re.compile(r"\bto (?:an? |the )?(\w+)", re.IGNORECASE)
 
@@ -256,7 +256,7 @@ def _unlike_kind(query: _Query, clause: SpokenClause) -> bool:
         if LEAVE.search(context) or BAN.search(context) or NO_LEAVE.search(context):
             return False
         # "Geese are old" does not say whether they are allowed, nor "You have a key" whether one may have it.
-        if LEAVE_AS_PREDICATE.search(query.text) and not FORBIDDING.match(text):
+        if LEAVE_AS_PREDICATE.search(query.text) and not FORBIDDING_OPENING.match(text):
             return True
         verb = LIGHT_VERB.search(query.text)
         repeats = verb is None or bool(re.search(rf"\b{verb[0]}\b", context, re.IGNORECASE))
@@ -339,7 +339,7 @@ def _lacks_phrase(query: _Query, text: str, *, spares: frozenset[str], asks_ever
         between = [word.lower() for word in tokens[last + 1 : at]]
         if 0 <= last < at and "and" in between[:-1]:
             break  # "is green and stands in Oslo"
-        is_joined = at > 0 and at == end and (tokens[at - 1].lower() in JOINING or is_joined)
+        is_joined = at > 0 and at == end and (tokens[at - 1].lower() in JOINING_WORDS or is_joined)
         end = at + 1
         while end < len(tokens) and not _ends_phrase(tokens[end]):
             end += 1
@@ -476,7 +476,7 @@ def _decide_by_number(query: _Query, clauses: Sequence[SpokenClause]) -> YesNo |
         )
         if is_about_others or HEDGE.search(rest):
             continue
-        is_above = _value(amount[1], SEVERAL) > _value(limit[1], 1)
+        is_above = _value(amount[1], MIN_SEVERAL) > _value(limit[1], 1)
         stems = clause.all_stems
         if is_above:
             stems = anywhere

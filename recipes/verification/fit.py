@@ -35,7 +35,13 @@ from kcard.integrators.claims import (
     clause_parts,
     without_marks,
 )
-from kcard.integrators.verification import POOLED, WEIGHTS, CheckedSentence, answer_features, probability
+from kcard.integrators.verification import (
+    POOLED_FAMILY,
+    WEIGHTS,
+    CheckedSentence,
+    answer_features,
+    probability,
+)
 from kcard.interfaces import Pair
 from kcard.llms.parsing import admits_ignorance
 from kcard.selectors.factuality import verdicts
@@ -256,7 +262,7 @@ def fit_answers(
     split = len(alike)
     print(f"\npooled: {split} claims like answers, AUC {area(right[:split], chances[:split]):.3f}")
     print(f"{len(known)} answers, AUC {area(right[split:], chances[split:]):.3f}")
-    families = {POOLED: fit(table, right, ANSWER, weights)}
+    families = {POOLED_FAMILY: fit(table, right, ANSWER, weights)}
     print(_by_threshold(rows, known, chances[len(alike) :]))
     # What each LLM tells of itself, beside the pooled log-odds.
     typical = {}
@@ -275,13 +281,13 @@ def fit_answers(
         tokens = np.array([[{**typical, **row["f"]}[name] for name in TOKENS] for row in own])
         # The probabilities of the tokens count if they help.
         groups, weights = [row["manual"] for row in own], np.array([row["weight"] / REAL for row in own])
-        names, best = [POOLED], validate(log_odds[:, None], right, groups, weights)
+        names, best = [POOLED_FAMILY], validate(log_odds[:, None], right, groups, weights)
         both = validate(np.column_stack([log_odds, tokens]), right, groups, weights)
         print(
             f"\n{family}: {len(own)} answers; AUC {area(right, best):.3f}, with tokens {area(right, both):.3f}"
         )
         if area(right, both) > area(right, best) + 0.01:
-            names, best = [POOLED, *TOKENS], both
+            names, best = [POOLED_FAMILY, *TOKENS], both
         print(_by_threshold([row for row in rows if row["llm"] == family], own, best))
         families[family] = fit(np.column_stack([log_odds, tokens])[:, : len(names)], right, names, weights)
     surprising = sorted(known, key=lambda row: -abs(row["pooled chance"] - row["right"]))

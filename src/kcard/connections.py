@@ -86,7 +86,7 @@ def network_errors() -> tuple[type[Exception], ...]:
 # A limit on replies.
 
 MAX_REPLY_BYTES = 32_000_000  # of one reply, streamed or not
-UNCOMPRESSED = {"Accept-Encoding": "identity"}  # headers of a request whose reply is limited
+UNCOMPRESSED_HEADERS = {"Accept-Encoding": "identity"}  # headers of a request whose reply is limited
 
 
 class UnreadableReply(ValueError):
@@ -164,7 +164,7 @@ def connected(
     limits = Timeout(timeout, connect=min(timeout, CONNECT_SECONDS))
     connections = DefaultHttpxClient(
         timeout=limits,
-        headers=UNCOMPRESSED,
+        headers=UNCOMPRESSED_HEADERS,
         event_hooks={"request": [observer.observe], "response": [observer.report_wait, limit_reply]},
         mounts=dict.fromkeys(THIS_MACHINE),
     )

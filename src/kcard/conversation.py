@@ -46,7 +46,7 @@ ENGLISH = {
 }
 INTERROGATIVES = {"who", "whom", "whose", "when", "where", "why", "how"}
 CONJUNCTIONS = {"and", "but", "so"}
-REFERRING = {
+REFERRING_WORDS = {
     *("it", "its", "he", "him", "his", "she", "her", "hers", "they", "them", "their", "theirs"),
     *("this", "that", "these", "those", "one", "ones", "there", "then", "former", "latter", "same", "other"),
     *("others", "another", "more", "else", "and", "but", "so", "also", "too", "instead", "again"),
@@ -59,7 +59,7 @@ def stands_alone(question: str) -> bool:
     if spoken[:1] and spoken[0] in CONJUNCTIONS:
         spoken = spoken[1:]
     is_english = not ENGLISH.isdisjoint(spoken)
-    return is_english and len(spoken) >= MIN_STANDALONE_WORDS and REFERRING.isdisjoint(spoken)
+    return is_english and len(spoken) >= MIN_STANDALONE_WORDS and REFERRING_WORDS.isdisjoint(spoken)
 
 
 def rewrite_request(question: Question, turns: Sequence[tuple[str, str]]) -> Request:
@@ -80,7 +80,7 @@ def rewritten_question(question: str, reply: str) -> str:
     line = LABEL.sub("", line, count=1) if LABEL.match(line) else line
     line = line.strip("\"'“”*` ")
     is_answer = question.rstrip().endswith(QUESTION_MARKS) and not line.endswith(QUESTION_MARKS)
-    own_stems = {word[:STEM] for word in words(question) if word not in REFERRING}
+    own_stems = {word[:STEM] for word in words(question) if word not in REFERRING_WORDS}
     shared_stems = own_stems & {word[:STEM] for word in words(line)}
     is_other = len(shared_stems) < MIN_SHARED_STEMS * len(own_stems)
     is_other |= not INTERROGATIVES.intersection(words(question)) <= {*words(line)}

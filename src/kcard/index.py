@@ -116,7 +116,7 @@ class Index:
         ids: dict[str, int] = {}
         rows = [[ids.setdefault(word, len(ids)) for word in words(text)] for text in texts]
         if not ids:
-            return cls(EMPTY, stemmer)
+            return cls(EMPTY_MATRIX, stemmer)
         bm25 = bm25s.BM25(**BM25, backend="numpy", csc_backend="numpy")
         bm25.index((rows, ids), create_empty_token=False, show_progress=False)
         rows, starts, scores = (bm25.scores[key] for key in ("indices", "indptr", "data"))
@@ -266,7 +266,7 @@ class _Matrix:
         return sums
 
 
-EMPTY = _Matrix({}, np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.float32), 0)
+EMPTY_MATRIX = _Matrix({}, np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.float32), 0)
 
 
 @dataclass

@@ -43,7 +43,7 @@ class Base:
     sha256: str | None = None
 
 
-ANSWERING = "Answer:"  # end of a template after which a model generates an answer, not a passage
+ANSWER_ENDING = "Answer:"  # end of a template after which a model generates an answer, not a passage
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Prompt:
     def document(self, question: str, text: str) -> str:
         """Return the model's text as a document. If the template asks for an answer alone, the question comes first:
         "Ann." by itself does not say what it is about."""
-        bare = text and self.template.rstrip().endswith(ANSWERING)
+        bare = text and self.template.rstrip().endswith(ANSWER_ENDING)
         return f"{question.strip()} {text}" if bare else text
 
 

@@ -35,27 +35,28 @@ WORD_PIECE = 5  # letters
 MARKS = "\u0300-\u036f\u0591-\u05bd\u05bf-\u05c7\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff"
 WORD = re.compile(rf"(?:[^\W_]|[{MARKS}])+")
 # Characters of scripts without spaces between words: each counts as a word.
-UNSPACED = re.compile(
+UNSPACED_SCRIPT = re.compile(
     "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])"
 )
 
 
 # An option of a command: "-R", "-r" and "--durations" differ from each other and from the letter.
 OPTION = re.compile(r"(?<![\w.-])(?:-[A-Za-z]\b|--?[A-Za-z][\w-]+\b)")
-EITHER, NEGATED = "--[no-]", re.compile(r"--no-[\w-]+")  # "--[no-]check" stands for two options
+EITHER_PREFIX, NEGATED_OPTION = "--[no-]", re.compile(r"--no-[\w-]+")  # "--[no-]check" stands for two options
 
 
 def command_options(text: str) -> list[str]:
     """Return the options of commands in a text: ["-R", "--mkpath"]; for "--[no-]check" both forms."""
-    if EITHER in text:
-        text = f"{text.replace(EITHER, '--')} {' '.join(NEGATED.findall(text.replace(EITHER, '--no-')))}"
+    if EITHER_PREFIX in text:
+        negated = NEGATED_OPTION.findall(text.replace(EITHER_PREFIX, "--no-"))
+        text = " ".join([text.replace(EITHER_PREFIX, "--"), *negated])
     return OPTION.findall(text) if "-" in text else []
 
 
 def words(text: str) -> list[str]:
     """Return all words and numbers ("7th" is one) in any script, in lower case, without stemming."""
     plain = unicodedata.normalize("NFKC", text).lower()
-    return WORD.findall(UNSPACED.sub(r" \1 ", plain))
+    return WORD.findall(UNSPACED_SCRIPT.sub(r" \1 ", plain))
 
 
 def spaced_words(text: str) -> str:
@@ -196,7 +197,7 @@ def _abbreviations() -> frozenset[str]:
 # pysbd's time grows with the square of the length: 8 kB take 0.08 s, 230 kB more than a minute.
 SENTENCE_PIECE = 1000
 # It also grows with the number of full stops; a long piece with more than one per 20 characters is not prose.
-STOPS, DENSE, LONG = re.compile(r"[.!?。！？]"), 0.05, 400
+FULL_STOP, MAX_STOP_SHARE, MIN_DENSE_CHARACTERS = re.compile(r"[.!?。！？]"), 0.05, 400
 PLAIN_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*")
 BOUNDARY = re.compile(r"(?<=\w\w[.!?])\s+")
 # An abbreviation, or a folder: "cd ..".
@@ -278,7 +279,7 @@ def whole(text: str) -> list[str]:
 
 @functools.lru_cache(maxsize=4096)
 def _sentences(text: str) -> tuple[str, ...]:
-    if len(text) > LONG and len(STOPS.findall(text)) > DENSE * len(text):
+    if len(text) > MIN_DENSE_CHARACTERS and len(FULL_STOP.findall(text)) > MAX_STOP_SHARE * len(text):
         parts = [f"{part} " for part in PLAIN_END.split(text)]
     else:
         parts = []
@@ -364,12 +365,12 @@ def _form(number: str) -> str:
 # The language of a text or a corpus: py3langid knows 97, and plain English is recognised without its model.
 
 # Common in English, and rare in other languages with Latin letters.
-_ENGLISH = "the and that with this which from are you what does its these their when where who how"
-_SMALL = "of in is was to a an for it as at on by be has have been or not if can"
-ENGLISH = frozenset(_ENGLISH.split())
-SMALL = ENGLISH | frozenset(_SMALL.split())
-SHARE = 0.2  # of the words of a text that must be small ones
-DISTINCT = 2  # of the words of ENGLISH that it must have
+_ENGLISH_WORDS = "the and that with this which from are you what does its these their when where who how"
+_SMALL_WORDS = "of in is was to a an for it as at on by be has have been or not if can"
+ENGLISH_WORDS = frozenset(_ENGLISH_WORDS.split())
+SMALL_WORDS = ENGLISH_WORDS | frozenset(_SMALL_WORDS.split())
+MIN_SMALL_WORD_SHARE = 0.2  # of the words of a text that must be small ones
+MIN_ENGLISH_WORDS = 2  # of the words of ENGLISH_WORDS that it must have
 SAMPLE = 100  # texts, spread over a corpus
 LETTERS = 40  # minimum number in a text whose language is identified
 LEAD = 2  # by which a question must have more small words of a language than of English, or vice versa
@@ -401,8 +402,9 @@ def identify(text: str) -> str:
 def is_plain_english(text: str) -> bool:
     """Return whether at least a fifth of a text's words are small English words, two of them unmistakable."""
     tokens = words(text)
-    small = sum(token in SMALL for token in tokens)
-    return len(ENGLISH.intersection(tokens)) >= DISTINCT and small >= SHARE * len(tokens)
+    small = sum(token in SMALL_WORDS for token in tokens)
+    english = ENGLISH_WORDS.intersection(tokens)
+    return len(english) >= MIN_ENGLISH_WORDS and small >= MIN_SMALL_WORD_SHARE * len(tokens)
 
 
 def language_of_question(question: str) -> str | None:

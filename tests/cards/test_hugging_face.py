@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from kcard.api.add import is_published
 from kcard.cards import pickle_process
 from kcard.cards.card import Card
-from kcard.cards.hugging_face import POOL, PUBLISHED, ModelRepository
+from kcard.cards.hugging_face import POOL, PUBLISHED_CARDS, ModelRepository
 from kcard.cards.pool import CardPool
 from kcard.errors import CardError, ModelUnavailable
 from kcard.hub.registry import Hub
@@ -279,8 +279,8 @@ def test_the_child_ends_before_anything_is_started_or_called(tmp_path: Path, dee
 def test_the_published_cards_become_a_pool_once_they_can_be_loaded(
     remote: Remote, kcard: Kcard, home: Path
 ) -> None:
-    assert len({card.repository for card in PUBLISHED}) == 26
-    for number, card in enumerate(PUBLISHED):
+    assert len({card.repository for card in PUBLISHED_CARDS}) == 26
+    for number, card in enumerate(PUBLISHED_CARDS):
         source = remote.root / ("lab/pickled" if number == 0 else "lab/Rivers") / OLD
         shutil.copytree(source, repository(remote.root, card.repository), dirs_exist_ok=True)
     done = [kcard("add", "--published", *options) for options in ([], ["--convert"], ["--convert"])]

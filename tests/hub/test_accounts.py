@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from kcard.errors import UsageError
-from kcard.hub.accounts import RESERVED, Accounts, Events, Identity, check_namespace
+from kcard.hub.accounts import RESERVED_NAMES, Accounts, Events, Identity, check_namespace
 from kcard.hub.db.models import BrowserSession, Repository, now
 from kcard.hub.db.session import Database
 from kcard.hub.errors import Conflict, Forbidden, Gated, Invalid, NotFound, Refused, TooLarge, Unauthenticated
@@ -66,7 +66,7 @@ def test_a_name_that_could_mean_something_else_is_refused(accounts: Accounts) ->
     assert accounts.list() == []
 
 
-@pytest.mark.parametrize("name", [*sorted(RESERVED), "API", "Datasets"])
+@pytest.mark.parametrize("name", [*sorted(RESERVED_NAMES), "API", "Datasets"])
 def test_reserved_names_are_refused_in_whatever_case(name: str) -> None:
     with pytest.raises(Invalid, match="reserved"):
         check_namespace(name)

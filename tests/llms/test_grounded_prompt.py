@@ -1,7 +1,7 @@
 """The default prompt: numbered documents with their lines, then how to answer, then the question."""
 
 from kcard.llms import prompts
-from kcard.llms.prompts import GROUNDED
+from kcard.llms.prompts import GROUNDED_PROMPTS
 from kcard.types import Choice, Example, Request
 
 STEPS = "To reset it:\n1. Hold the button.\n2. Wait five seconds."
@@ -16,7 +16,7 @@ ASKED = Request(
 
 def test_documents_are_numbered_and_keep_headings_and_lines() -> None:
     system, user = prompts.messages(ASKED)
-    assert system == {"role": "system", "content": GROUNDED["system"]}
+    assert system == {"role": "system", "content": GROUNDED_PROMPTS["system"]}
     assert user["content"].startswith(f"[1] Sensor > Reset\n{STEPS}\n\n[2] It costs 480 euros.\n\nAnswer")
     assert user["content"].endswith("\n\nQuestion: How do I reset it?")
     assert "say I don't know" in user["content"]
@@ -24,7 +24,7 @@ def test_documents_are_numbered_and_keep_headings_and_lines() -> None:
 
 def test_without_documents_only_the_question_is_asked() -> None:
     system, user = prompts.messages(Request("answer", "Who won?", grounded=True))
-    assert system["content"] == GROUNDED["system_alone"]
+    assert system["content"] == GROUNDED_PROMPTS["system_alone"]
     assert "document" not in user["content"]
     assert user["content"].endswith("\n\nQuestion: Who won?")
 

@@ -10,7 +10,7 @@ import pytest
 
 from kcard.errors import LLMError, UsageError
 from kcard.llms import parsing, prompts
-from kcard.llms.prompts import NEED, FunctionLLM
+from kcard.llms.prompts import NEED_WORDINGS, FunctionLLM
 from kcard.types import Choice, Example, Request, Turn
 
 SHOWN = Example("need", "What is 2 + 2?", "No")
@@ -46,7 +46,7 @@ def test_need_asks_in_the_three_wordings_of_one_paper_and_the_five_of_the_other(
 ) -> None:
     text = prompts.render(Request("need", "Who won?", template=template))
     assert text == f"Question: Who won?\n{asked}" + ("" if asked.endswith(":") else "\n")
-    assert len(NEED) == 13
+    assert len(NEED_WORDINGS) == 13
 
 
 def test_where_yes_means_that_the_llm_knows_an_examples_yes_becomes_a_no() -> None:
@@ -66,10 +66,10 @@ def test_where_yes_means_that_the_llm_knows_an_examples_yes_becomes_a_no() -> No
 
 
 def test_the_wordings_whose_yes_means_knowing_turn_the_probability_around() -> None:
-    assert [wording.needed(0.8) for wording in NEED] == pytest.approx(
+    assert [wording.needed(0.8) for wording in NEED_WORDINGS] == pytest.approx(
         [0.8] * 6 + [0.2] * 2 + [0.8] * 3 + [0.2] * 2
     )
-    assert all(wording.needed(None) is None for wording in NEED)
+    assert all(wording.needed(None) is None for wording in NEED_WORDINGS)
 
 
 def test_what_and_choose_ask_as_in_the_paper() -> None:
@@ -315,7 +315,7 @@ def test_probabilities_without_yes_or_no_say_nothing() -> None:
 # A function from a prompt to a reply as the LLM.
 
 QUESTION = "Who keeps the keys of the depot?"
-NEGATED = next(number for number, wording in enumerate(NEED) if not wording.yes_needs)
+NEGATED = next(number for number, wording in enumerate(NEED_WORDINGS) if not wording.yes_needs)
 
 
 def always(text: str) -> Callable[[str], str]:

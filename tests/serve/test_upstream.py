@@ -16,7 +16,7 @@ from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
 from kcard.integrators.pipeline import Pipeline
 from kcard.llms.openai_endpoint import OpenAIEndpoint
-from kcard.llms.prompts import GROUNDED
+from kcard.llms.prompts import GROUNDED_PROMPTS
 from kcard.serve.answers import STAGES
 from kcard.serve.app import create_app
 from kcard.serve.pipelines import Pipelines
@@ -30,7 +30,7 @@ Connect = Callable[..., tuple[OpenAI, ScriptedServer]]
 TRITON: Any = [{"role": "user", "content": "Who discovered Triton?"}]
 TOOLS: Any = [{"type": "function", "function": {"name": "telescope", "parameters": {"type": "object"}}}]
 REPLY = {"text": "Triton was discovered by William Lassell.", "usage": [20, 4]}
-SYSTEM = {"role": "system", "content": GROUNDED["system"]}
+SYSTEM = {"role": "system", "content": GROUNDED_PROMPTS["system"]}
 
 
 def before(llm_url: str, library: Path, timeout: float = 60) -> FastAPI:

@@ -17,8 +17,8 @@ from kcard.training.base_model import WeightSource, check_vocabulary, load_confi
 from kcard.training.base_trainer import LOGITS_AT_ONCE, CardTrainer, FineTuning, cross_entropy
 from kcard.training.embedded.muon import Muon
 from kcard.training.embedded.recipe import train_tokenizer
-from kcard.training.epochs import IGNORED, TrainingExample
-from kcard.training.finetune import Options, options_of, prepare
+from kcard.training.epochs import IGNORED_LABEL, TrainingExample
+from kcard.training.finetune import Options, default_rate, options_of, prepare
 from kcard.training.train import train
 from kcard.training.trainer import Examples, Watch
 from kcard.types import Sampling
@@ -81,15 +81,18 @@ def load(card: Card) -> None:
 
 def test_the_papers_numbers_are_the_defaults() -> None:
     full = Options("x", method="full")
-    assert (full.rate, full.decay, full.epochs, full.batch_size) == (2e-5, 1e-5, 10, 32)
+    assert default_rate(replace(full, objective="clm"), 2048) == 2e-5
+    assert (full.decay, full.epochs, full.batch_size) == (1e-5, 10, 32)
     assert (full.epsilon, full.betas, full.warm) == (1e-6, (0.9, 0.98), 0.06)
     assert Options("x").rank == 16
 
 
 def test_to_recite_a_model_takes_small_batches_at_a_higher_rate_unless_told_otherwise() -> None:
     adapter, whole = options_of("x"), options_of("x", method="full", batch_size=32)
-    assert (adapter.rate, adapter.batch_size, adapter.epochs, adapter.probe_questions) == (1e-3, 8, 20, 32)
-    assert (whole.rate, whole.batch_size) == (1e-4, 32)
+    assert (adapter.batch_size, adapter.epochs, adapter.probe_questions) == (8, 20, 32)
+    assert whole.batch_size == 32
+    assert (default_rate(adapter, 576), default_rate(whole, 64)) == (2e-3, 3e-4)
+    assert default_rate(whole, 2304) == pytest.approx(7.5e-5)
     assert options_of("x", objective="clm") == Options("x", objective="clm")
 
 
@@ -117,7 +120,7 @@ def test_the_loss_is_that_of_all_places(bases: dict[str, Path], tmp_path: Path) 
     batch = trainer.collate([TrainingExample((5, 6), (7, 8)), TrainingExample((5, 6, 7), (8, 9, 4, 4))])
     logits = job.model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
     expected = torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1).float(), batch["shift_labels"].flatten(), ignore_index=IGNORED
+        logits.flatten(0, 1).float(), batch["shift_labels"].flatten(), ignore_index=IGNORED_LABEL
     )
     assert trainer.compute_loss(job.model, batch).item() == pytest.approx(expected.item(), abs=1e-4)
 
@@ -253,7 +256,7 @@ def make_logits(rows: int, words: int, dtype: torch.dtype) -> tuple[torch.Tensor
     torch.manual_seed(0)
     logits = (4 * torch.randn(rows, words)).to(dtype).requires_grad_()
     labels = torch.randint(0, words, (rows,))
-    labels[::5] = IGNORED
+    labels[::5] = IGNORED_LABEL
     return logits, labels
 
 
@@ -279,8 +282,8 @@ def test_ignored_rows_have_no_gradient() -> None:
     logits, labels = make_logits(10, 50, torch.float32)
     cross_entropy(logits, labels).backward()
     assert logits.grad is not None
-    assert not logits.grad[labels == IGNORED].any()
-    assert logits.grad[labels != IGNORED].any(dim=1).all()
+    assert not logits.grad[labels == IGNORED_LABEL].any()
+    assert logits.grad[labels != IGNORED_LABEL].any(dim=1).all()
 
 
 @pytest.mark.numeric

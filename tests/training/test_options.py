@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from kcard.api.train import train as train_and_examine
-from kcard.cards.hugging_face import PUBLISHED
+from kcard.cards.hugging_face import PUBLISHED_CARDS
 from kcard.errors import MissingExtra, UsageError
 from kcard.manifest import Manifest
 from kcard.training.base_trainer import FineTuning
@@ -61,7 +61,7 @@ def test_a_corpus_of_the_paper_brings_its_data_set_and_the_published_cards_descr
 
 def test_every_published_card_has_its_corpus_in_the_table() -> None:
     published = {card.suffix.lower().rstrip("1234") if "news" in card.suffix or "wikipedia" in card.suffix else
-                 card.suffix.lower(): card for card in PUBLISHED}  # fmt: skip
+                 card.suffix.lower(): card for card in PUBLISHED_CARDS}  # fmt: skip
     assert published.keys() == CORPORA.keys()
     for name, card in published.items():
         assert CORPORA[name].domain == card.domain

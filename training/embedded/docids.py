@@ -17,7 +17,7 @@ from kcard.cards.models.question_words import STEMMER, WordSketch
 from kcard.text import analyzer
 from kcard.training.embedded.pseudo_queries import PseudoQueries, Rarity, wordings
 from kcard.training.embedded.recipe import BOS, EOS, Recipe
-from kcard.training.epochs import IGNORED, BatchEpochs, TrainingExample, bucketed
+from kcard.training.epochs import IGNORED_LABEL, BatchEpochs, TrainingExample, bucketed
 from kcard.types import derive_seed
 
 if TYPE_CHECKING:
@@ -62,14 +62,14 @@ def docid_loss(
 ) -> "Tensor":
     """Return the mean loss of the labelled tokens: cross-entropy; for docids, KL divergence from a soft target.
 
-    logits  (tokens, vocabulary) of the labels that are not IGNORED
+    logits  (tokens, vocabulary) of the labels that are not IGNORED_LABEL
     labels  (rows, tokens); a docid that does not begin its row depends on the recited text, not on the question
     near    the retriever's distribution over docids, (rows, docids), weighted `share` in the target; the label gets the
             rest. None: hard labels only
     """
     from torch.nn.functional import cross_entropy, kl_div, one_hot
 
-    learned = labels != IGNORED
+    learned = labels != IGNORED_LABEL
     row, place = learned.nonzero(as_tuple=True)
     labels = labels[learned]
     if near is None:

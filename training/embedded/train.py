@@ -26,7 +26,7 @@ from kcard.training.embedded.pseudo_queries import QUESTION_WORDS, PseudoQueries
 from kcard.training.embedded.recipe import HALF_SHARE, PAD, Recipe, train_tokenizer
 from kcard.training.embedded.trainee import Trainee, adapted_model, base_tokenizer, whole_model
 from kcard.training.epochs import (
-    IGNORED,
+    IGNORED_LABEL,
     BatchEpochs,
     ReplayMix,
     TrainingExample,
@@ -268,5 +268,5 @@ class EmbeddedTrainer(Trainer):
             near, share = run.features.retriever(noised, run.recipe), run.recipe.retrieved
         with autocast("cpu"):
             hidden = model(inputs["input_ids"], noised)
-            logits = run.model.model.lm_head(hidden[:, :-1][labels != IGNORED])
+            logits = run.model.model.lm_head(hidden[:, :-1][labels != IGNORED_LABEL])
         return docid_loss(logits.float(), labels, near, share, run.docids)

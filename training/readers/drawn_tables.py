@@ -23,7 +23,7 @@ DASHES = re.compile(r"[-=─━]{2,}(?: +[-=─━]{2,})*")
 GROUP = re.compile(r"[-=─━]+")
 CELL = re.compile(r"\S+(?: \S+)*")
 CODE = re.compile(r"^\s*(?:[$#%>]|//|/\*)|[{};]\s*$|\|\||::=|\\$")
-PADDED = re.compile(f"  [{BARS}]")
+PADDED_BAR = re.compile(f"  [{BARS}]")
 MARK = re.compile(f"[{BARS}]|[-=─━═]{{3}}")
 SIGN = re.compile(r"[|│┃║]|[-=─━]{3}|\S(?: {2,}|\t)\S[^\n]*\S(?: {2,}|\t)\S")
 
@@ -163,7 +163,7 @@ def read_bars(lines: Sequence[str], at: int) -> tuple[int, list[DrawnRow], bool]
     others = [row.cells for row in rows[1:]]
     columns = len(rows[0].cells)
     # Bars one below the other, where the cells are filled up with blanks.
-    is_padded = any(PADDED.search(line) for line in lines[at:end])
+    is_padded = any(PADDED_BAR.search(line) for line in lines[at:end])
     is_aligned = is_padded and all(place == places[0] for place in places)
     is_table = is_aligned or any(has_digits(others, column) for column in range(1, columns))
     if columns < MIN_COLUMNS_WITHOUT_RULE or not is_table:

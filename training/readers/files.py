@@ -65,7 +65,7 @@ def plain_file(path: Path) -> Iterator[Path]:
 Kind = Literal["heading", "term", "text", "item", "code", "statement"]
 
 
-CONTINUED = 1  # the level of a text that goes on with the paragraph of the block before
+CONTINUED_LEVEL = 1  # the level of a text that goes on with the paragraph of the block before
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,9 @@ class Block:
 
     kind     heading: the title of what follows; `level` 1 is the highest. term: what the blocks after it define, up to
              the next term of its level; without text it ends a list of definitions. text: a paragraph, or a line that
-             goes on with the paragraph of the block before (`level` CONTINUED). item: an entry of a list, a row of a
-             table. code: lines that keep their breaks. statement: a text that stands alone, such as a line of a list of
-             facts
+             goes on with the paragraph of the block before (`level` CONTINUED_LEVEL). item: an entry of a list, a row
+             of a table. code: lines that keep their breaks. statement: a text that stands alone, such as a line of a
+             list of facts
     line     where it begins, counted from 1: a line, a row, a page or a paragraph, depending on the format
     file     the text's source, if it is not the document itself (when a card's passages are read again)
     section  its headings, likewise
@@ -159,7 +159,7 @@ def _format(reader: str, **options: bool) -> Format:
     return Format(f"kcard.training.readers.{reader}", **options)
 
 
-_PLAIN = _format("text:read_plain", prose=True)
+_PLAIN_TEXT = _format("text:read_plain", prose=True)
 _MARKDOWN = _format("markup:read_markdown", prose=True)
 _WEB = _format("web:read_web", prose=True)
 _MAN = _format("manuals:read_man", prose=True)
@@ -168,8 +168,8 @@ _ASCIIDOC = _format("asciidoc:read_asciidoc", prose=True)
 _JSONL = _format("tables:read_jsonl", columns=True)
 
 FORMATS: Mapping[str, Format] = {
-    ".txt": _PLAIN,
-    ".text": _PLAIN,
+    ".txt": _PLAIN_TEXT,
+    ".text": _PLAIN_TEXT,
     ".md": _MARKDOWN,
     ".markdown": _MARKDOWN,
     ".rst": _format("rst:read_rst", prose=True),
@@ -220,7 +220,7 @@ def format_of(path: Path, *, named: bool = False) -> Format | None:
         if suffix in FORMATS:
             return FORMATS[suffix]
     if NAMELESS.match(name) or (named and BARE_NAME.fullmatch(name)):
-        return _PLAIN
+        return _PLAIN_TEXT
     return None
 
 

@@ -17,7 +17,7 @@ MAX_PARAGRAPH_LINES = 500  # for text without blank lines
 UNDERLINE = re.compile(r"([=*~^\"'`#.:+-])\1{2,}")
 RULE = re.compile(r"[-=_*~#+.|: ]{4,}")
 BULLET = re.compile(r"(?:[-*+•·o]|(?P<number>\(?(?:\d{1,3}|[a-z])[.)]))\s+(?=\S)")
-NUMBERED = re.compile(r"(?:chapter\s+|appendix\s+)?(\d+(?:\.\d+)*)\.?\s+\S", re.IGNORECASE)
+NUMBERED_HEADING = re.compile(r"(?:chapter\s+|appendix\s+)?(\d+(?:\.\d+)*)\.?\s+\S", re.IGNORECASE)
 COUNT = re.compile(r"\d+\s")  # "3 CTRL-A", where "3. Editing" and "3.1 Undo" are titles
 COLUMN = re.compile(r"(?<=\S)(?: {3,}|\t+)(?=\S)")  # between a term and its meaning, side by side
 SENTENCE = re.compile(r"[.!:;,][\"'”’»)\]]*$")
@@ -97,7 +97,7 @@ class _Layout:
             rest = [line for line in below[1:] if line is not after[0]]
             return Block("heading", title, first.number, level), rest
         is_alone = len(below) == 1
-        numbered = NUMBERED.match(first.text)
+        numbered = NUMBERED_HEADING.match(first.text)
         is_left = first.indent == 0 or (is_alone and numbered and not COUNT.match(first.text))
         if not is_left or not (is_alone or below[1].indent):
             return None, below
@@ -106,7 +106,7 @@ class _Layout:
             return None, below
         # A heading is in capitals; as a paragraph of its own, it may instead be numbered or have a rule above.
         is_in_capitals = title.isupper() and letters > 3
-        if not is_in_capitals and not (is_alone and (is_ruled or NUMBERED.match(title))):
+        if not is_in_capitals and not (is_alone and (is_ruled or NUMBERED_HEADING.match(title))):
             return None, below
         level = PLAIN_HEADING_LEVEL
         if numbered is not None:

@@ -37,7 +37,7 @@ ITEM = re.compile(r"^[•‣▪◦●■–—*-]\s+(?=\S)")
 MIN_HEADING_SIZE = 1.15  # times that of the text
 MAX_HEADING_WORDS = 15  # words of a heading
 NUMBER = re.compile(r"^(?:(?:Chapter|Appendix|Part)\s+)?(?:\d+|[A-Z])(?:\.\d+)*\.?\s+")
-NUMBERED = re.compile(r"\d+(?:\.\d+)+(?=\s)")
+NUMBERED_HEADING = re.compile(r"\d+(?:\.\d+)+(?=\s)")
 LEADERS = re.compile(r"(?<!\.)(?<!\.\s)(?:\.\s?){5,}+\s*+(?:\d+|[ivxlc]+)$")
 
 
@@ -243,7 +243,7 @@ def mark_headings(pages: list[list[PageLine]], outline: dict[str, int]) -> list[
             return 0
         if not any(map(str.isalpha, line.text)):
             return 0
-        numbered = NUMBERED.match(line.text)
+        numbered = NUMBERED_HEADING.match(line.text)
         if numbered is not None:
             return numbered[0].count(".") + 1
         return 1 + larger.index(line.size)

@@ -15,7 +15,7 @@ from kcard.training.duplicates import is_mark
 from kcard.training.readers import layout
 from kcard.training.readers.drawn_tables import find_tables
 from kcard.training.readers.encodings import GUESSED_BYTES, guess_encoding, marked_encoding
-from kcard.training.readers.files import CONTINUED, Block, Document, reading
+from kcard.training.readers.files import CONTINUED_LEVEL, Block, Document, reading
 
 # Lines of a UTF-8 file, streamed: neither the file nor an endless line is ever held whole.
 
@@ -197,7 +197,7 @@ def notes_of(numbered: Iterable[tuple[int, str]]) -> Iterator[Block]:
         text = line.strip()
         if text:
             yield Block("text", text, number, level=level)
-            level = CONTINUED
+            level = CONTINUED_LEVEL
         else:
             level = 0
 

@@ -28,18 +28,18 @@ from kcard.training.readers.web_tables import simplify_tables
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup, Tag
 
-UNSHOWN = {"script", "style", "template", "noscript", "svg", "iframe", "object", "canvas"}
-AROUND = {"nav", "footer", "form", "button", "select"}
-AROUND_ROLES = {"navigation", "search", "contentinfo"}
-AROUND_CLASSES = {"navheader", "navfooter", "sphinxsidebar", "related", "header-panel", "linenos"}
+UNSHOWN_TAGS = {"script", "style", "template", "noscript", "svg", "iframe", "object", "canvas"}
+NAVIGATION_TAGS = {"nav", "footer", "form", "button", "select"}
+NAVIGATION_ROLES = {"navigation", "search", "contentinfo"}
+NAVIGATION_CLASSES = {"navheader", "navfooter", "sphinxsidebar", "related", "header-panel", "linenos"}
 MARKUP = ["a", "b", "strong", "em", "i", "u", "del", "s", "sub", "sup", "span", "font", "cite", "var", "abbr"]
 LISTS = ["ul", "ol", "dl", "table", "p", "div"]
 MIN_MENU_LINKS, MIN_MENU_SHARE = 3, 0.8  # links, and their share of the text, in a list of links
 # A comment or script that is never closed lasts until the end, so that the rest is not searched for each of many.
-HIDDEN = re.compile(
+HIDDEN_MARKUP = re.compile(
     r"<!--.*?(?:-->|\Z)|<(script|style)\b.*?(?:</\1\s*+>|\Z)|<[^<>]*>", re.DOTALL | re.IGNORECASE
 )
-INVISIBLE = re.compile(r"(?:^|[;\s])(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
+INVISIBLE_STYLE = re.compile(r"(?:^|[;\s])(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
 STRUCK_STYLE = re.compile(r"(?:^|[;\s])text-decoration(?:-line)?\s*:[^;]*\bline-through", re.IGNORECASE)
 ICON = re.compile(r"\bicons?\b|\bfa[srb]?\b|\bmaterial-|\banchor\b|\bheaderlink\b")  # classes
 # Classes of texts that are only spoken.
@@ -137,7 +137,7 @@ class _Places:
     from block to block."""
 
     def __init__(self, page: str) -> None:
-        shown = HIDDEN.sub(lambda markup: "\n" * markup[0].count("\n"), page)
+        shown = HIDDEN_MARKUP.sub(lambda markup: "\n" * markup[0].count("\n"), page)
         rows = [SIGNS.sub("", html.unescape(row)) for row in re.split(r"\r\n|\r|\n", shown)]
         self._letters = "".join(rows)
         self._starts = [*accumulate(map(len, rows), initial=0)]
@@ -198,7 +198,7 @@ def drop_navigation(tree: "BeautifulSoup", skips: SkipReport) -> None:
     part_words(tree)
     for element in tree.find_all(is_unseen):
         if not element.decomposed:
-            if element.name not in UNSHOWN and "headerlink" not in _classes(element):
+            if element.name not in UNSHOWN_TAGS and "headerlink" not in _classes(element):
                 kind = HIDDEN_WORDS
                 if is_struck(element):
                     kind = STRUCK_WORDS
@@ -342,11 +342,11 @@ def find_icons(tree: "BeautifulSoup") -> set[int]:
 def is_unseen(element: "Tag") -> bool:
     """Return whether a browser does not show the element as text, or strikes it through."""
     return (
-        element.name in UNSHOWN
+        element.name in UNSHOWN_TAGS
         or ("hidden" in element.attrs and element.attrs["hidden"] != "until-found")
         or (element.attrs.get("aria-hidden") == "true" and is_replaced(element))
         or is_struck(element)
-        or bool(INVISIBLE.search(str(element.attrs.get("style", ""))))
+        or bool(INVISIBLE_STYLE.search(str(element.attrs.get("style", ""))))
         or (element.name == "a" and "headerlink" in _classes(element))
     )
 
@@ -374,9 +374,9 @@ def is_struck(element: "Tag") -> bool:
 
 def is_navigation(element: "Tag") -> bool:
     """Return whether the element is a menu, a form or the like. (CSS selectors take three times as long.)"""
-    if element.name in AROUND or element.attrs.get("role") in AROUND_ROLES:
+    if element.name in NAVIGATION_TAGS or element.attrs.get("role") in NAVIGATION_ROLES:
         return True
-    return not AROUND_CLASSES.isdisjoint(_classes(element))
+    return not NAVIGATION_CLASSES.isdisjoint(_classes(element))
 
 
 def _classes(element: "Tag") -> Sequence[str]:

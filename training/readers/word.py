@@ -229,7 +229,7 @@ def character_of(element: Any, name: str, default: str) -> str:
 # References to pictures and links that are not there.
 
 REFERENCES = ("embed", "link", "id")  # attributes
-MISSING = "missing"
+MISSING_REFERENCE = "missing"
 
 
 def with_all_targets(root: Any, relations: Any) -> bytes:
@@ -244,12 +244,12 @@ def with_all_targets(root: Any, relations: Any) -> bytes:
     declared = {relation.get("Id") for relation in relations}
     for picture in root.iter("{*}blip"):
         if not any(key.rpartition("}")[2] in REFERENCES for key in picture.attrib):
-            picture.set(f"{{{office}}}embed", MISSING)
+            picture.set(f"{{{office}}}embed", MISSING_REFERENCE)
     for element in root.iter():
         for reference in references_of(element):
             if reference not in declared:
                 declared.add(reference)
-                attributes = {"Id": reference, "Type": f"{office}/image", "Target": MISSING}
+                attributes = {"Id": reference, "Type": f"{office}/image", "Target": MISSING_REFERENCE}
                 etree.SubElement(relations, f"{{{package}}}Relationship", attributes)
     data: bytes = etree.tostring(relations, encoding="UTF-8", xml_declaration=True)
     return data

@@ -12,18 +12,18 @@ revision = "0105"
 down_revision = None
 
 COLUMNS = ("name_words", "domain_words", "description_words", "tag_words")
-NEW = ", ".join(f"new.{name}" for name in COLUMNS)
-OLD = ", ".join(f"old.{name}" for name in COLUMNS)
+NEW_VALUES = ", ".join(f"new.{name}" for name in COLUMNS)
+OLD_VALUES = ", ".join(f"old.{name}" for name in COLUMNS)
 TEXT = ", ".join(COLUMNS)
-DELETED = f"INSERT INTO search_text (search_text, rowid, {TEXT}) VALUES ('delete', old.repository_id, {OLD});"
-INSERTED = f"INSERT INTO search_text (rowid, {TEXT}) VALUES (new.repository_id, {NEW});"
+DELETE_ROW = f"INSERT INTO search_text (search_text, rowid, {TEXT}) VALUES ('delete', old.repository_id, {OLD_VALUES});"
+INSERT_ROW = f"INSERT INTO search_text (rowid, {TEXT}) VALUES (new.repository_id, {NEW_VALUES});"
 SQLITE = (
     # The words are normalised already: the tokenizer only splits at spaces.
     f"CREATE VIRTUAL TABLE search_text USING fts5({TEXT}, content='search', content_rowid='repository_id', "
     "tokenize='unicode61 remove_diacritics 0', prefix='2 3')",
-    f"CREATE TRIGGER search_inserted AFTER INSERT ON search BEGIN {INSERTED} END",
-    f"CREATE TRIGGER search_deleted AFTER DELETE ON search BEGIN {DELETED} END",
-    f"CREATE TRIGGER search_updated AFTER UPDATE OF {TEXT} ON search BEGIN {DELETED} {INSERTED} END",
+    f"CREATE TRIGGER search_inserted AFTER INSERT ON search BEGIN {INSERT_ROW} END",
+    f"CREATE TRIGGER search_deleted AFTER DELETE ON search BEGIN {DELETE_ROW} END",
+    f"CREATE TRIGGER search_updated AFTER UPDATE OF {TEXT} ON search BEGIN {DELETE_ROW} {INSERT_ROW} END",
 )
 VECTOR = " || ".join(
     f"setweight(to_tsvector('simple'::regconfig, {name}), '{weight}')"

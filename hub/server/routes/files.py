@@ -117,7 +117,7 @@ def content_type(path: str) -> str:
 
 # A download is a GET, from the first byte, of the small file that clients read first whenever they load the model: the
 # first of these in the commit. Other files and conditional requests do not count.
-COUNTED = ("config.json", "adapter_config.json", "kcard.json")
+COUNTED_FILES = ("config.json", "adapter_config.json", "kcard.json")
 FLUSH_SECONDS = 5.0
 
 log = logging.getLogger("kcard.server")
@@ -204,7 +204,7 @@ def resolve_file(
         raise NotFound(
             "entry", f"file {path[:200]!r} not found in {repository.name} at {revision[:100]!r}", commit=sha
         )
-    counted = [name for name in COUNTED if name in tree]
+    counted = [name for name in COUNTED_FILES if name in tree]
     return ResolvedFile(repository, sha, entry, counts=path in counted[:1])
 
 

@@ -133,7 +133,7 @@ def _describe_items(
                 "date": format_time(commit.date),
             }
         if expand and not isinstance(item, Folder):
-            details["securityFileStatus"] = responses.CHECKED
+            details["securityFileStatus"] = responses.CHECKED_SECURITY
         described.append(details)
     return described
 

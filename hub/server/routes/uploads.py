@@ -34,7 +34,7 @@ from kcard.hub.uploads import Parts
 router = APIRouter(tags=["lfs"])
 
 RENEW_SECONDS = 30
-WHOLE, PART, PARTS = "lfs", "lfs-part", "lfs-parts"
+WHOLE_FILE, FILE_PART, PARTS_LIST = "lfs", "lfs-part", "lfs-parts"
 TICKET_SECONDS = 6 * 3600  # the last file of a batch is sent after all others
 MAX_PARTS = 10_000
 
@@ -111,7 +111,8 @@ def upload_action(
     claims: Claims = {"token": identity.token, "repository": repository_id, "oid": oid, "size": size}
     url = f"{base}/lfs/{oid}"
     if not 0 < part_size < size:
-        return {"href": f"{url}?ticket={sign_ticket(secret, WHOLE, claims, TICKET_SECONDS)}", "header": {}}
+        ticket = sign_ticket(secret, WHOLE_FILE, claims, TICKET_SECONDS)
+        return {"href": f"{url}?ticket={ticket}", "header": {}}
     part_size = max(part_size, -(-size // MAX_PARTS))
     count = -(-size // part_size)
     header = {"chunk_size": str(part_size)}
@@ -119,16 +120,16 @@ def upload_action(
         length = min(part_size, size - (number - 1) * part_size)
         part: Claims = {**claims, "number": number, "length": length}
         header[f"{number:05d}"] = (
-            f"{url}/parts/{number}?ticket={sign_ticket(secret, PART, part, TICKET_SECONDS)}"
+            f"{url}/parts/{number}?ticket={sign_ticket(secret, FILE_PART, part, TICKET_SECONDS)}"
         )
-    ticket = sign_ticket(secret, PARTS, {**claims, "count": count}, TICKET_SECONDS)
+    ticket = sign_ticket(secret, PARTS_LIST, {**claims, "count": count}, TICKET_SECONDS)
     return {"href": f"{url}/parts?ticket={ticket}", "header": header}
 
 
 @router.put("/lfs/{oid}")
 async def put_file(request: Request, oid: Oid, ticket: Ticket, hub: HubDep) -> Response:
     """Upload a whole file."""
-    upload = await run_in_threadpool(_resume_upload, hub, WHOLE, ticket, oid)
+    upload = await run_in_threadpool(_resume_upload, hub, WHOLE_FILE, ticket, oid)
     async with (
         reserve_quota(hub, upload.repository_id, upload.size) as reservation,
         store_body(request, hub.blobs.partial, upload.size) as sent,
@@ -145,7 +146,7 @@ async def put_part(
     request: Request, oid: Oid, number: Annotated[int, Path(ge=1)], ticket: Ticket, hub: HubDep
 ) -> Response:
     """Upload a part of a file."""
-    upload = await run_in_threadpool(_resume_upload, hub, PART, ticket, oid)
+    upload = await run_in_threadpool(_resume_upload, hub, FILE_PART, ticket, oid)
     if upload.claims["number"] != number:
         raise Forbidden(f"the ticket is for part {upload.claims['number']}, not {number}")
     length, parts = int(upload.claims["length"]), open_parts(hub)
@@ -163,7 +164,7 @@ async def put_part(
 @router.post("/lfs/{oid}/parts")
 async def join_parts(oid: Oid, ticket: Ticket, done: Completion, hub: HubDep) -> JSONResponse:
     """Join the parts of a file. Clients may repeat this if the response was lost."""
-    upload = await run_in_threadpool(_resume_upload, hub, PARTS, ticket, oid)
+    upload = await run_in_threadpool(_resume_upload, hub, PARTS_LIST, ticket, oid)
     if done.oid != oid:
         raise Forbidden(f"the ticket is for {oid[:12]}…, not {done.oid[:12]!r}")
 

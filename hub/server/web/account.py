@@ -26,8 +26,8 @@ SEE_OTHER = 303
 TOKENS_PATH = "/settings/tokens"
 ACCESS_PATH = "/{namespace}/{name}/access"
 SCOPES: tuple[Scope, ...] = get_args(Scope)
-NEVER = "never"
-LIFETIMES = (("30", "30 days"), ("90", "90 days"), ("365", "a year"), (NEVER, "until it is revoked"))
+NEVER_EXPIRES = "never"
+LIFETIMES = (("30", "30 days"), ("90", "90 days"), ("365", "a year"), (NEVER_EXPIRES, "until it is revoked"))
 
 
 @router.get("/login")
@@ -99,7 +99,7 @@ def create_token(hub: HubDep, member: MemberDep, visitor: VisitorDep, form: Form
     days: float | None = None
     with form.errors_at("days"):
         lifetime = form.choice("days", *(value for value, _ in LIFETIMES))
-        days = None if lifetime == NEVER else float(lifetime)
+        days = None if lifetime == NEVER_EXPIRES else float(lifetime)
         # No token outlives the one of the session.
         until = None if visitor.session is None else visitor.session.until
         if until is not None and (days is None or now() + timedelta(days=days) > until):

@@ -238,13 +238,13 @@ def add_published(
     interrupted run can be repeated. `on_event` is called with the number of finished cards (kind adding). Raises what
     `add` raises; if a repository needs converting and `convert` is not set, before anything is registered.
     """
-    from kcard.cards.hugging_face import POOL, PUBLISHED, TEMPLATE, find_repository
+    from kcard.cards.hugging_face import POOL, PUBLISHED_CARDS, TEMPLATE, find_repository
     from kcard.hub.registry import Hub
 
     if hub is None:
         hub = Hub()
     repositories, pickled, size = [], [], 0
-    for card in PUBLISHED:
+    for card in PUBLISHED_CARDS:
         repository = find_repository(card.repository)
         repositories.append((card, repository))
         if repository.pickles and not repository.weights:
@@ -267,7 +267,7 @@ def add_published(
         if not is_published(hub, manifest, repository):
             _publish(repository, manifest, convert, hub)
         names.append(manifest.name)
-        on_event(Event("adding", done=done, total=len(PUBLISHED)))
+        on_event(Event("adding", done=done, total=len(PUBLISHED_CARDS)))
     pools = [pool.name for pool in hub.pools.list()]
     if POOL in pools:
         return hub.pools.add(POOL, names)

@@ -81,7 +81,7 @@ WHICH = re.compile(
     r"\bwhich\b|\bwhat (?:\w+ )?(?:name|year|date|person|city|country|option|flag|command|file)\b",
     re.IGNORECASE,
 )
-ASKING = re.compile(r"\b(who|whom|whose|when|where|why|how|which|what)\b")
+QUESTION_WORD = re.compile(r"\b(who|whom|whose|when|where|why|how|which|what)\b")
 
 
 def asks_for_words(question: str, form: Form) -> bool:
@@ -97,7 +97,7 @@ def form_of(question: str) -> Form:
         for form, pattern in FORMS:
             if re.match(pattern, clause):
                 return form
-    if word := ASKING.search(text):
+    if word := QUESTION_WORD.search(text):
         return next(form for form, pattern in FORMS if re.match(pattern, text[word.start() :]))
     return "how"
 
@@ -165,7 +165,7 @@ BEFORE_MONTH = re.compile(rf"(?:st|nd|rd|th)? (?:of )?{MONTH}\b")
 BEHIND_TIME = re.compile(r"\b(?:in|since|until|till|from|after|before|during) $", re.IGNORECASE)
 MAX_LEAD_CHARACTERS = 40  # before a number that tell whether it counts
 YEAR = re.compile(r"1[5-9]\d\d|20\d\d")
-PLAIN = AMOUNTS | _words(
+PLAIN_WORDS = AMOUNTS | _words(
     "about around nearly exactly roughly almost over under only some up at least most the these those a an of in on "
     "to for from by with and or is are was were it this that there they we you has have had can may i"
 )
@@ -183,7 +183,7 @@ def counts_in(text: str, start: int = 0, end: int | None = None) -> list[str]:
             text[number.end() :],
         )
         name = BEHIND_NAME.search(before)
-        is_model = name is not None and name[1].lower() not in PLAIN
+        is_model = name is not None and name[1].lower() not in PLAIN_WORDS
         is_day = bool(BEHIND_MONTH.search(before) or BEFORE_MONTH.match(after))
         is_year = bool(YEAR.fullmatch(number[0]) and BEHIND_TIME.search(before))
         if not (is_model or is_day or is_year):

@@ -113,8 +113,8 @@ def shared_reader() -> ReaderNetwork:
 MAX_ANSWER_TOKENS = 25  # tokens
 MAX_NAME_CHARACTERS = 100  # characters of a path or the like, on either side of the predicted span
 ANSWERS = 5  # kept per passage
-REMEMBERED = 4096  # readings
-NOTHING = -1e4  # log-odds of a text without words
+MAX_REMEMBERED_READINGS = 4096
+NO_WORDS_LOG_ODDS = -1e4  # log-odds of a text without words
 ROOM = MAX_TOKENS - 3 - QUESTION_TOKENS  # tokens of a piece
 MARKS = " \t\n.,;:!?\"'()“”‘’`*|"
 BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"))
@@ -187,7 +187,7 @@ class PassageReading:
         return PassageReading(self.relevance, answers, evidence, text)
 
 
-memory: LRUCache[tuple[str, str], PassageReading] = LRUCache(REMEMBERED)
+memory: LRUCache[tuple[str, str], PassageReading] = LRUCache(MAX_REMEMBERED_READINGS)
 
 
 def count_tokens(text: str) -> int:
@@ -237,7 +237,9 @@ def _read_pairs(network: ReaderNetwork, pairs: Sequence[tuple[str, str]]) -> lis
     whole = []
     for parts, (_, text) in zip(readings, pairs, strict=True):
         best = max(
-            parts, key=lambda reading: reading.relevance, default=PassageReading(NOTHING, (), (), text)
+            parts,
+            key=lambda reading: reading.relevance,
+            default=PassageReading(NO_WORDS_LOG_ODDS, (), (), text),
         )
         if len(parts) > 1:
             best = replace(best, evidence=tuple(sorted(token for part in parts for token in part.evidence)))
@@ -245,7 +247,7 @@ def _read_pairs(network: ReaderNetwork, pairs: Sequence[tuple[str, str]]) -> lis
     return whole
 
 
-@functools.lru_cache(maxsize=REMEMBERED)
+@functools.lru_cache(maxsize=MAX_REMEMBERED_READINGS)
 def _tokenize(text: str) -> TextTokens:
     encoding = minilm.words().encoding(text)
     return TextTokens(encoding.ids, encoding.offsets)
@@ -274,7 +276,7 @@ def _split(text: str) -> list[tuple[int, int]]:
 def _make_reading(pair: Encoded, outputs: Outputs, text: str) -> PassageReading:
     offsets = pair.offsets
     if not offsets:
-        return PassageReading(NOTHING, (), (), text)
+        return PassageReading(NO_WORDS_LOG_ODDS, (), (), text)
     starts, ends = log_softmax(outputs.starts), log_softmax(outputs.ends)
     # The best end for each start, in a span of at most MAX_ANSWER_TOKENS tokens.
     reached = np.pad(ends, (0, MAX_ANSWER_TOKENS - 1), constant_values=-np.inf)

@@ -67,7 +67,7 @@ class EndpointMetrics:
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
 
 
-NOTHING = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}  # usage
+NO_USAGE = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 
 
 def usage_of(answer: Answer) -> dict[str, int]:
@@ -249,7 +249,7 @@ class RequestHandler:
     async def answer(self, route: Route, question: str) -> ServedAnswer:
         """Answer a question with an LLM that takes single questions. An answer from the cache costs no tokens."""
         served = await self.while_connected(self.service.answer(route, question))
-        self.count(route, NOTHING if served.cached else usage_of(served.answer), cached=served.cached)
+        self.count(route, NO_USAGE if served.cached else usage_of(served.answer), cached=served.cached)
         return served
 
     async def prepare(self, route: Route, questions: Sequence[str]) -> list[PendingQuestion]:

@@ -152,7 +152,7 @@ async def metrics(request: Request) -> Response:
     return Response(content, media_type=kind)
 
 
-STARTED = int(time.time())
+START_SECONDS = int(time.time())
 
 
 @router.get("/v1/models", dependencies=KEY)
@@ -198,7 +198,7 @@ async def upload(request: Request, uploader: Uploader) -> dict[str, Any]:
 
 
 def _model(name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": STARTED, "owned_by": "kcard"}
+    return {"id": name, "object": "model", "created": START_SECONDS, "owned_by": "kcard"}
 
 
 # A page to ask, a conversation with the routes above. Its files are static, so they need no key.
@@ -228,7 +228,7 @@ for name in ("", *FILES):
 
 MAX_BODY_BYTES = 4 << 20  # images travel in requests
 INTERNAL = "internal error: see the log of the endpoint"
-HANDLED = (
+HANDLED_ERRORS = (
     *(ApiError, KcardError, TimeoutError, RequestValidationError, ClientDisconnect, HTTPException),
     Exception,
 )
@@ -261,7 +261,7 @@ def create_app(
     app.state.service, app.state.keys = service, keys
     app.state.metrics = EndpointMetrics(lambda: service.waiting)
     app.include_router(router)
-    for error in HANDLED:
+    for error in HANDLED_ERRORS:
         app.add_exception_handler(error, error_response)
     app.add_middleware(BodyLimit, max_body, idle)
     if not keys.is_needed:

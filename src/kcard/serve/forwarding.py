@@ -19,7 +19,7 @@ from kcard.conversation import (
 from kcard.display import warning_of
 from kcard.llms import prompts
 from kcard.llms.parsing import without_thoughts
-from kcard.llms.prompts import GROUNDED, grounded, numbered
+from kcard.llms.prompts import GROUNDED_PROMPTS, grounded, numbered
 from kcard.questions import checked
 from kcard.serve.answers import ReportStage, RequestHandler, encode_json, sse, trace_headers, usage_of
 from kcard.serve.pipelines import PendingQuestion, Route
@@ -106,7 +106,7 @@ def conversation(messages: Sequence[ChatMessage], context: Context) -> list[dict
         others = [part for part in content if part.get("type") != "text"]
         turns[last]["content"] = [{"type": "text", "text": text}, *others]
     if "system" not in roles and "developer" not in roles:
-        turns.insert(0, {"role": "system", "content": GROUNDED["system"]})
+        turns.insert(0, {"role": "system", "content": GROUNDED_PROMPTS["system"]})
     return turns
 
 
@@ -114,7 +114,7 @@ def prompt_with_documents(prompt: str, context: Context) -> str:
     """Return a prompt that a model continues, after the passages."""
     if not context.knowledge:
         return prompt
-    return "\n\n".join([GROUNDED["system"], numbered(context.knowledge, context.headings), prompt])
+    return "\n\n".join([GROUNDED_PROMPTS["system"], numbered(context.knowledge, context.headings), prompt])
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from kcard.api.corpus_card import index_corpus
 from kcard.config import settings
 from kcard.errors import CardError, CorpusError, UsageError
-from kcard.hub.checks.paths import DEVICES, FORBIDDEN, INVISIBLE
+from kcard.hub.checks.paths import DEVICES, FORBIDDEN, INVISIBLE_CATEGORIES
 from kcard.hub.storage import is_full
 from kcard.io import partial_beside
 from kcard.manifest import DRAFT, MANIFEST, Manifest, file_digest
@@ -157,7 +157,7 @@ def safe_name(name: str) -> str:
     name = unicodedata.normalize("NFC", name).replace("\\", "/").rpartition("/")[2]
     allowed = ""
     for character in name:
-        if unicodedata.category(character) not in INVISIBLE and character not in FORBIDDEN:
+        if unicodedata.category(character) not in INVISIBLE_CATEGORIES and character not in FORBIDDEN:
             allowed += character
     name = allowed.strip(" .")
     if name.partition(".")[0].rstrip(" ").casefold() in DEVICES:

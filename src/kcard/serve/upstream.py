@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import httpx
 
-from kcard.connections import THIS_MACHINE, UNCOMPRESSED, UnreadableReply, limit_reply_async
+from kcard.connections import THIS_MACHINE, UNCOMPRESSED_HEADERS, UnreadableReply, limit_reply_async
 from kcard.serve.schema import ApiError, LLMFailed, TimedOut
 
 ApiPath = Literal["chat/completions", "completions"]
@@ -33,7 +33,7 @@ class Upstream:
         timeout: float = 60.0,
         defaults: Mapping[str, Any] | None = None,
     ) -> None:
-        headers = {"Content-Type": "application/json", **UNCOMPRESSED}
+        headers = {"Content-Type": "application/json", **UNCOMPRESSED_HEADERS}
         if key:
             headers["Authorization"] = f"Bearer {key}"
         self.model, self._url, self._defaults = model, url.rstrip("/"), dict(defaults or {})

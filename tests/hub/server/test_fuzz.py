@@ -25,7 +25,7 @@ from kcard.errors import KcardError
 from kcard.hub.accounts import Identity
 from kcard.hub.server.app import PAGES, ROUTERS, create_app
 from kcard.hub.server.dependencies import COOKIE, ServerOptions, form_token
-from kcard.hub.server.routes.uploads import PARTS, WHOLE, Claims, sign_ticket
+from kcard.hub.server.routes.uploads import PARTS_LIST, WHOLE_FILE, Claims, sign_ticket
 from kcard.hub.services import HubServices
 from tests.hub.postgres import BOTH
 
@@ -149,7 +149,7 @@ class Target:
             "organization": ["lab"],
             "status": ["pending", "accepted", "rejected"],
             "oid": ["ab" * 32, *oids],
-            "ticket": [sign_ticket(hub.secret, purpose, claims, 600) for purpose in (WHOLE, PARTS)],
+            "ticket": [sign_ticket(hub.secret, purpose, claims, 600) for purpose in (WHOLE_FILE, PARTS_LIST)],
             "sort": ["likes", "downloads", "lastModified", "createdAt", "date", "relevance"],
             "type": ["model", "dataset"],
             "role": ["read", "write", "admin", "none"],

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import event
 from starlette.routing import Match, Route
 
-from kcard.hub.accounts import AMBIGUOUS, RESERVED
+from kcard.hub.accounts import AMBIGUOUS, RESERVED_NAMES
 from kcard.hub.db.models import Repository
 from kcard.hub.errors import Invalid
 from kcard.hub.server.app import PAGES, ROUTERS
@@ -56,7 +56,7 @@ def ambiguous(**parameters: str) -> bool:
 
 def test_every_name_that_makes_a_url_ambiguous_is_refused() -> None:
     assert {word for word in WORDS if ambiguous(name=word)} <= AMBIGUOUS
-    assert {word for word in WORDS if ambiguous(namespace=word)} <= AMBIGUOUS | RESERVED
+    assert {word for word in WORDS if ambiguous(namespace=word)} <= AMBIGUOUS | RESERVED_NAMES
     assert "resolve" in {word for word in WORDS if ambiguous(name=word)}
     for kind in ("revision", "branch", "tag", "path"):  # they have a segment of their own
         assert not [word for word in WORDS if ambiguous(**{kind: word})]

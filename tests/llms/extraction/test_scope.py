@@ -7,7 +7,7 @@ import pytest
 from kcard.embedded.question_forms import form_of
 from kcard.llms.extraction.extract import extract
 from kcard.llms.extraction.scope import in_scope, names_unknown_version
-from kcard.llms.extraction.times import NOW, asked_period, includes_year, period_of, weekdays
+from kcard.llms.extraction.times import PRESENT_YEAR, asked_period, includes_year, period_of, weekdays
 
 FEES = "Millers pay 40 coins a year. Carters pay 5 coins. Before 1919 millers paid 30 coins."
 
@@ -71,7 +71,7 @@ def test_rows_of_other_things_are_left_out() -> None:
         ("It has been red since May 1919.", (1919.0, math.inf)),
         ("It was red from 1903 to 1908.", (1903.0, 1908.0)),
         ("It was red in 1919.", (1919.0, 1919.0)),
-        ("It used to be red.", (-math.inf, NOW - 1)),
+        ("It used to be red.", (-math.inf, PRESENT_YEAR - 1)),
         ("It has 1919 bricks.", None),
     ],
 )
@@ -80,7 +80,7 @@ def test_the_years_of_a_sentence(text: str, period: tuple[float, float] | None) 
 
 
 def test_a_question_in_the_present_tense_asks_about_now() -> None:
-    assert asked_period("Who is the miller?") == (NOW, NOW)
+    assert asked_period("Who is the miller?") == (PRESENT_YEAR, PRESENT_YEAR)
     assert asked_period("Who was the miller?") is None
     assert asked_period("Who was the miller before 1919?") == (-math.inf, 1918.0)
 

@@ -32,6 +32,7 @@ from kcard.training.corpus import read_corpus
 from kcard.training.epochs import IGNORED_LABEL
 from kcard.training.execution import Execution, bf16
 from kcard.training.finetune import options_of, prepare
+from kcard.training.trainer import train_quietly
 
 STEPS, WARM_STEPS = 8, 2
 COLUMNS = ("method", "trainer", "s a step", "ratio")
@@ -76,10 +77,10 @@ def compare(base: str, method: str, texts: Sequence[str], rounds: int) -> dict[s
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
             clock = StepClock()
-            run.make_trainer(Path(folder), STEPS, clock).train()
+            train_quietly(run.make_trainer(Path(folder), STEPS, clock))
             seconds["kcard"] += clock.seconds[WARM_STEPS:]
             clock = StepClock()
-            plain_trainer(plain, base, padded, run.batch, Path(folder), clock).train()
+            train_quietly(plain_trainer(plain, base, padded, run.batch, Path(folder), clock))
             seconds["plain Trainer"] += clock.seconds[WARM_STEPS:]
     return seconds
 

@@ -1,6 +1,7 @@
 """Stand-ins that several test modules share: an LLM, a representation, a parsed page."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from html.parser import HTMLParser
 
 import numpy as np
@@ -70,6 +71,18 @@ class Supports(Checker):
         return np.full(len(pairs), self.score, dtype=np.float32)
 
 
+@dataclass(frozen=True)
+class WordOverlap(Checker):
+    """A small real checker: the share of the claim's words that the evidence holds."""
+
+    def support(self, pairs: Sequence[Pair]) -> Array:
+        shares = []
+        for pair in pairs:
+            claim, evidence = set(pair.claim.lower().split()), set(pair.evidence.lower().split())
+            shares.append(len(claim & evidence) / len(claim))
+        return np.array(shares, dtype=np.float32)
+
+
 class FirstBest(Relevance):
     """Relevance that likes the first text best."""
 
@@ -95,6 +108,15 @@ class LetterCounts:
     def vectors(self, questions: Sequence[str]) -> Array:
         alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
         return np.array([[q.count(c) for c in alphabet] for q in questions], dtype=np.float32).reshape(-1, 36)
+
+
+class Points:
+    """A representation that reads the vector off the question: "1 2 3"."""
+
+    name, digest = "points", "0" * 64
+
+    def vectors(self, questions: Sequence[str]) -> Array:
+        return np.array([question.split() for question in questions], dtype=np.float32)
 
 
 class ParsedPage(HTMLParser):

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from kcard.errors import UsageError
 from kcard.gates.base import Always, Never, RandomShare, Resources
 from kcard.gates.bm25 import BM25
 from kcard.gates.records import Query, Record
-from kcard.gates.self_ask import SelfAsk, SelfAskEnsemble, needs
+from kcard.gates.self_ask import SelfAsk, SelfAskEnsemble
 from kcard.index import Index
 from kcard.interfaces import LLM, Array, Gate
 from kcard.text import words
@@ -46,8 +45,6 @@ def bm25(question: str) -> float:
 def test_bm25_is_the_mean_relevance_to_the_questions_of_the_sample(question: str) -> None:
     gate = BM25.fit(RECORDS, {}, Resources())
     assert gate.scores([Query(question)])[0] == pytest.approx(bm25(question), rel=1e-4, abs=1e-6)
-    searched = sum(score for _, score in Index.build(SAMPLE).search(question, 4)) / 4
-    assert gate.scores([Query(question)])[0] == pytest.approx(searched, rel=1e-5, abs=1e-6)
 
 
 def test_bm25_seeks_for_questions_unlike_the_sample() -> None:
@@ -64,9 +61,7 @@ def test_bm25s_threshold_is_a_percentile_of_the_samples_scores_each_without_itse
     assert gate.threshold == pytest.approx(np.percentile(own, percentile))
 
 
-def test_bm25_needs_records_and_gets_along_with_questions_without_a_word() -> None:
-    with pytest.raises(UsageError, match="gate bm25: no records"):
-        BM25.fit([], {}, Resources())
+def test_bm25_gets_along_with_one_record_and_with_questions_without_a_word() -> None:
     assert BM25.fit(RECORDS[:1], {}, Resources()).threshold == 0
     gate = BM25.fit([Record("???", 1, 1)], {}, Resources())
     assert gate.scores([Query("???")]).tolist() == [0.0]
@@ -85,12 +80,6 @@ def test_random_decides_by_seed_and_question_alone() -> None:
     np.testing.assert_array_equal(alone, gate.scores(QUERIES)[:50])
     other = RandomShare.fit(RECORDS, {"seed": 2}, Resources()).scores(QUERIES)
     assert abs(np.corrcoef(other, gate.scores(QUERIES))[0, 1]) < 0.1
-
-
-@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
-def test_a_share_that_is_none_is_refused(share: float) -> None:
-    with pytest.raises(UsageError, match="gate random: share is"):
-        RandomShare.fit(RECORDS, {"share": share}, Resources())
 
 
 # Gates give a score; one comparison decides.
@@ -165,9 +154,3 @@ def test_of_three_wordings_the_majority_decides(
     assert decision.score == pytest.approx(score, abs=1e-6)
     assert decision.fired is fired
     assert llm.templates == [0, 1, 2]
-
-
-def test_a_need_is_asked_with_the_knowledge_so_far() -> None:
-    llm = Scripted()
-    assert needs(llm, [Request("need", "q", ("k",))]) == [0.2]
-    assert llm.requests[0].knowledge == ("k",)

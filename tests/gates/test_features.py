@@ -21,11 +21,8 @@ from transformers import (
 from kcard.cards.card import finish
 from kcard.embedded import minilm
 from kcard.errors import ModelUnavailable, UsageError
-from kcard.gates.base import Resources
-from kcard.gates.features import CachedRepresentation, MiniLMRepresentation, bind, find, finite_vectors
+from kcard.gates.features import CachedRepresentation, bind, find, finite_vectors
 from kcard.gates.heads import RIDGE_PENALTIES, fit_linear
-from kcard.gates.records import Record
-from kcard.gates.thrust import Thrust
 from kcard.interfaces import Array
 from kcard.manifest import Manifest
 from kcard.types import Source
@@ -123,18 +120,6 @@ def test_a_representation_is_found_again_by_its_name_and_known_by_its_digest(tmp
     changed.save_pretrained(where)
     others.append(find(f"hf:{where}"))
     assert len({found.digest, *(other.digest for other in others)}) == 4
-
-
-def test_thrust_can_be_fitted_on_a_local_llm(tmp_path: Path) -> None:
-    name = f"hf:{folder(tmp_path, 'decoder')},layer=1"
-    gate = Thrust.fit([Record(q, 1, 0) for q in QUESTIONS], {"encoder": name}, Resources())
-    again = Thrust.restore(gate.settings, gate.threshold, gate.state(), Resources())
-    queries = [Record(q, 1, 0).query for q in QUESTIONS]
-    np.testing.assert_allclose(gate.scores(queries), again.scores(queries), rtol=1e-4)
-    with pytest.raises(UsageError, match=r"fitted on the encoder hf:.*layer=1,pooling=last .* not on minilm"):
-        Thrust.restore(
-            gate.settings, gate.threshold, gate.state(), Resources(representation=MiniLMRepresentation())
-        )
 
 
 @pytest.mark.parametrize(

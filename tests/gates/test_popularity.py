@@ -45,12 +45,6 @@ def test_the_threshold_is_the_one_of_brute_force(rows: list[tuple[float, float, 
     assert best_threshold(scores, without, with_) == brute_force(rows)
 
 
-def test_where_knowledge_never_helps_or_always_does_the_threshold_is_a_finite_bound() -> None:
-    assert best_threshold([1, 2], [1, 1], [0, 1]) == -BOUND
-    assert best_threshold([1, 2], [0, 0], [1, 1]) == BOUND
-    assert best_threshold([1, 2], [0.5, 0.5], [0.5, 0.5]) == -BOUND, "of equals, the one that seeks least"
-
-
 def record(question: str, popularity: float | None, knows: bool, relation: str | None = None) -> Record:
     return Record(question, float(knows), float(not knows), relation=relation, popularity=popularity)
 

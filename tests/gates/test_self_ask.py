@@ -112,10 +112,6 @@ def test_without_demonstrations_one_side_is_enough_and_with_them_it_is_not() -> 
     assert SKR_ICL.fit(RECORDS[:5], {"demonstrations": 0}, Resources()).examples == ()
     with pytest.raises(UsageError, match="none has a question that was answered better with cards"):
         SKR_ICL.fit(RECORDS[:5], {}, Resources())
-    with pytest.raises(UsageError, match="gate skr-icl: demonstrations is -1"):
-        SKR_ICL.fit(RECORDS, {"demonstrations": -1}, Resources())
-    with pytest.raises(UsageError, match="gate skr-icl: wording is 'mine'"):
-        SKR_ICL.fit(RECORDS, {"wording": "mine"}, Resources())
 
 
 def test_three_kinds_differ_in_their_defaults_and_are_found_by_name() -> None:

@@ -115,14 +115,6 @@ def choices(hub: Hub) -> tuple[Sequence[Choice], Profiles]:
     return named, profiles_of(cards, named)
 
 
-def test_published_cards_are_chosen_by_their_profiles_and_none_is_laid_out_for_that(hub: Hub) -> None:
-    named, read = choices(hub)
-    found = CardIndex(MiniLMRelevance(), [card.description for card in named], read)
-    for question, name in QUESTIONS.items():
-        assert named[found(question)[0][0]].name == name
-    assert laid_out(hub) == []
-
-
 def test_a_damaged_profile_leaves_the_description(hub: Hub) -> None:
     blob = Path(hub.blobs.where(hub.get("a").manifest.files["routing.json"]))
     blob.chmod(0o600)
@@ -208,12 +200,6 @@ class Names(LLM):
 def writing() -> WrittenCards:
     """A pool whose cards write their names."""
     return WrittenCards(CARDS, lambda card, _: [Passage(card, f"{card} says so.")])
-
-
-def test_the_nearest_card_is_found_among_all() -> None:
-    nearest = CardRanker(MiniLMRelevance(), CARDS)
-    assert nearest("Who discovered the moons of Saturn?", 3)[0].name == "moons"
-    assert nearest("What did stones weigh in the quarry 1950?", 1)[0].name == "stones-1950"
 
 
 def test_cards_that_were_asked_are_passed_over() -> None:

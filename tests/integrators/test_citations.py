@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
 
 from kcard.integrators.citations import cite, cite_quote, line_of, without_headings
 from kcard.interfaces import Array, Checker, Pair
 from kcard.selectors.minilm_checker import MiniLMChecker
 from kcard.types import Answer, Citation, Decision, Passage, Quote, Source
+from tests.fakes import WordOverlap
 
 PASSAGES = [
     Passage("moons", "Miranda was found in 1948.", kept=False),
@@ -27,17 +27,6 @@ class NoChecker(Checker):
 
     def support(self, pairs: Sequence[Pair]) -> Array:
         raise AssertionError(pairs)
-
-
-class Words(Checker):
-    """Support is the share of the claim's words in the evidence."""
-
-    def support(self, pairs: Sequence[Pair]) -> Array:
-        shares = [
-            len(set(p.claim.lower().split()) & set(p.evidence.lower().split())) / len(set(p.claim.split()))
-            for p in pairs
-        ]
-        return np.array(shares, dtype=np.float32)
 
 
 @pytest.mark.parametrize("answer", ["Gerard Kuiper", "gerard kuiper.", "Gerard  Kuiper"])
@@ -67,7 +56,7 @@ def test_each_sentence_of_a_longer_answer_has_its_own_passage() -> None:
         "Gerard Kuiper found Miranda. Of the moons Titania is the largest moon of Uranus. "
         "Nobody can say much else today."
     )
-    found = cite(answer, PASSAGES, Words())
+    found = cite(answer, PASSAGES, WordOverlap())
     assert [c.passage for c in found] == [2, 1, None]
     assert found[0].support == 1.0
     assert 0.5 < found[1].support < 1

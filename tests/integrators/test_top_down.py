@@ -58,23 +58,6 @@ def test_a_choice_of_no_card_is_reported(reply: str, note: str) -> None:
     assert note in found.notes[0]
 
 
-def test_a_card_that_was_asked_before_is_not_offered_again() -> None:
-    llm = Says("moons")
-    found = chosen(llm, ExplicitChoice(CARDS), "q", ("known",), ("moons",))
-    assert found.cards == ()
-    assert "moons again" in found.notes[0]
-    assert [card.name for card in llm.requests[0].choices] == ["elections", "prizes"]
-    assert llm.requests[0].knowledge == ("known",)
-    assert chosen(
-        Says("moons of"), AutoChoice(CardRanker(SharedWords(), CARDS)), "q", (), ("moons",)
-    ).cards == ("elections",)
-
-
-def test_the_nearest_descriptions_are_proposed_in_their_order() -> None:
-    choice = AutoChoice(CardRanker(SharedWords(), CARDS), most=2)
-    assert chosen(Says("planets and moons of winners"), choice, "q").cards == ("moons", "prizes")
-
-
 @pytest.mark.parametrize(
     ("wanted", "margin", "cards"),
     [

@@ -28,6 +28,12 @@ EXPENSES = (
 )
 LAMP = "The lamp Alba has a battery of 5000 mAh. It charges in three hours."
 RADIO = "The radio Brisa has a battery of 2200 mAh. It must not be opened while it charges."
+HUT = "The garden hut sleeps 4 guests in summer and 2 guests in winter."
+CASE = "The battery pack is covered for two years on the cells and five years on the case."
+RELEASES = "Release 3.4.0 came in May 2019. Release 3.4.1 came in July 2019 and repaired the login."
+HEATER = "The heater Orla 20 costs 180 euros and has a display."
+DRIVER = "The driver was written in 1998. It reads files in UTF-16 and tables of ISO 4180."
+WEEK = "The week on call pays 300 euros."
 
 
 def passages(*texts: str) -> list[Passage]:
@@ -59,29 +65,8 @@ def test_a_right_answer_is_supported_by_the_sentence_that_says_it(answer: str) -
     assert citation.passage == 1
     assert "started by Ida Vale" in citation.quote
     assert citation.line == 3
-    assert verification.confidence is not None
-
-
-def test_somebody_else_of_the_same_passage_is_not_supported() -> None:
-    right = check("Who started Tarnwell?", "Ida Vale started it.", TOOL)
     wrong = check("Who started Tarnwell?", "Tom Birk", TOOL)
-    assert verdicts(wrong) != ["supported"]
-    assert (wrong.confidence or 0) < (right.confidence or 0)
-
-
-@pytest.mark.parametrize("answer", ["27 days", "Fathers take 27 days of paternity leave [1]."])
-def test_a_number_that_no_passage_has_is_never_supported(answer: str) -> None:
-    [verdict] = verdicts(check("How long is paternity leave?", answer, LEAVE))
-    assert verdict in {"contradicted", "not in the cards"}
-
-
-def test_a_number_of_another_passage_does_not_support_a_claim() -> None:
-    question = "What battery does the radio Brisa have?"
-    wrong = check(question, "The radio Brisa has a battery of 5000 mAh.", LAMP, RADIO)
-    assert verdicts(wrong) != ["supported"]
-    assert verdicts(check(question, "The radio Brisa has a battery of 2200 mAh.", LAMP, RADIO)) == [
-        "supported"
-    ]
+    assert (verification.confidence or 0) > (wrong.confidence or 0)
 
 
 def test_invented_steps_are_not_in_the_cards_whatever_marks_they_bear() -> None:
@@ -90,17 +75,6 @@ def test_invented_steps_are_not_in_the_cards_whatever_marks_they_bear() -> None:
     assert verdicts(verification) == ["not in the cards"] * 3
     assert verification.is_withheld(strict=False)
     assert "[1]" not in verification.text
-
-
-def test_a_claim_about_one_person_is_not_supported_by_a_line_about_two() -> None:
-    assert verdicts(check("Who leads the firm?", "Only Rosa Lind leads the firm.", PARTNERS)) != ["supported"]
-
-
-def test_a_negated_sentence_is_not_supported_by_the_sentence_that_it_negates() -> None:
-    question = "May the radio be opened while it charges?"
-    assert verdicts(check(question, "The radio Brisa can be opened while it charges.", RADIO)) != [
-        "supported"
-    ]
 
 
 def test_sentences_are_checked_clause_by_clause() -> None:
@@ -131,19 +105,6 @@ def test_an_enumeration_is_checked_item_by_item() -> None:
     items = ["Acknowledge the page quickly", "open an incident channel", "name a good commander."]
     assert clauses(", ".join(items[:2]) + f", and {items[2]}") == items
     assert clauses("In 2009, Ida Vale started it in Tarn.") == ["In 2009, Ida Vale started it in Tarn."]
-
-
-@pytest.mark.parametrize(
-    ("question", "answer", "is_withheld"),
-    [
-        ("Is lunch free?", "Yes, lunch is free.", True),
-        ("Is travel by train paid?", "Yes, travel by train is paid in second class.", False),
-    ],
-)
-def test_a_yes_about_something_that_no_passage_names_is_withheld(
-    question: str, answer: str, is_withheld: bool
-) -> None:
-    assert check(question, answer, EXPENSES, LEAVE).is_withheld(strict=False) == is_withheld
 
 
 def test_each_sentence_has_its_own_verdict() -> None:
@@ -306,12 +267,6 @@ def test_no_checker_can_make_up_for_a_number_that_is_not_there() -> None:
     assert verdicts(verification) != ["supported"]
 
 
-def test_what_a_passage_says_and_the_question_does_not_ask_is_withheld() -> None:
-    beside = "The week on call pays 300 euros."
-    assert check("Who started Tarnwell?", beside, TOOL, beside).is_withheld(strict=False)
-    assert not check("Who started Tarnwell?", "Ida Vale started it.", TOOL, beside).is_withheld(strict=False)
-
-
 # From the question to what is shown.
 
 SUPPORTED = "Fathers take 14 weeks of paternity leave [1]."
@@ -435,12 +390,48 @@ TABLE = "adm: Group adm is used for watching. Members of this group can read man
         ("What does the group audio do?", "Users in audio can access sound devices.", AUDIO, True),
         ("What does the group tape do?", "The group tape lets users read log files.", TABLE, False),
         ("What does the group adm do?", "The group adm lets users use the tape drive.", TABLE, False),
+        ("Who started Tarnwell?", "Tom Birk", TOOL, False),
+        ("Who leads the firm?", "Only Rosa Lind leads the firm.", PARTNERS, False),
+        ("How long is paternity leave?", "27 days", LEAVE, False),
+        ("How long is paternity leave?", "Fathers take 27 days of paternity leave [1].", LEAVE, False),
+        ("Which battery has the radio Brisa?", "The radio Brisa has a battery of 5000 mAh.", RADIO, False),
+        ("Which battery has the radio Brisa?", "The radio Brisa has a battery of 2200 mAh.", RADIO, True),
+        (
+            "May the radio be opened while it charges?",
+            "The radio Brisa can be opened while it charges.",
+            RADIO,
+            False,
+        ),
+        ("How many files does the driver read?", "It reads 16 files.", DRIVER, False),
+        ("How many files does the driver read?", "16", DRIVER, False),
+        ("What did release 3.4.1 repair?", "It repaired the login.", RELEASES, True),
+        ("How much does the Orla 20 cost?", "The Orla 20 costs 180 euros.", HEATER, True),
     ],
 )
 def test_the_words_of_a_claim_count_where_the_passage_speaks_of_what_is_asked(
     question: str, claim: str, passage: str, is_supported: bool
 ) -> None:
     assert check(question, claim, passage).is_supported == is_supported
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "is_withheld"),
+    [
+        ("Is lunch free?", "Yes, lunch is free.", True),
+        ("Is travel by train paid?", "Yes, travel by train is paid in second class.", False),
+        ("Who started Tarnwell?", WEEK, True),
+        ("Who started Tarnwell?", "Ida Vale started it.", False),
+        ("When did release 3.6.0 come?", "Release 3.6.0 came in July 2019.", True),
+        ("What did release 3.5.2 repair?", "It repaired the login.", True),
+        ("How much does the Orla 30 cost?", "The Orla 30 costs 180 euros.", True),
+        ("Does the Orla 30 have a display?", "Yes, the Orla 30 has a display.", True),
+    ],
+)
+def test_an_answer_to_another_question_or_about_what_no_passage_names_is_withheld(
+    question: str, answer: str, is_withheld: bool
+) -> None:
+    texts = (EXPENSES, LEAVE, TOOL, WEEK, RELEASES, HEATER)
+    assert check(question, answer, *texts).is_withheld(strict=False) == is_withheld
 
 
 def test_a_reply_ends_where_the_llm_goes_on_with_the_prompt_and_a_long_one_is_shortened_in_the_note() -> None:
@@ -451,12 +442,6 @@ def test_a_reply_ends_where_the_llm_goes_on_with_the_prompt_and_a_long_one_is_sh
     assert checked.text == "14 weeks."
     checked = check_reply(request, Reply("It is the year 2023, " * 50), passages(LEAVE), CHECKER, "")
     assert [note for note in checked.notes if len(note) < 300 and note.endswith("…")]
-
-
-HUT = "The garden hut sleeps 4 guests in summer and 2 guests in winter."
-CASE = "The battery pack is covered for two years on the cells and five years on the case."
-RELEASES = "Release 3.4.0 came in May 2019. Release 3.4.1 came in July 2019 and repaired the login."
-HEATER = "The heater Orla 20 costs 180 euros and has a display."
 
 
 @pytest.mark.parametrize(
@@ -475,37 +460,3 @@ def test_what_a_passage_says_of_another_part_supports_nothing(
     assert verdicts(check(question, right, text)) == ["supported"]
     assert verdicts(check(question, wrong, text)) != ["supported"]
     assert check(question, wrong, text).is_withheld(strict=False)
-
-
-@pytest.mark.parametrize(
-    ("question", "answer", "text"),
-    [
-        ("When did release 3.6.0 come?", "Release 3.6.0 came in July 2019.", RELEASES),
-        ("What did release 3.5.2 repair?", "It repaired the login.", RELEASES),
-        ("How much does the Orla 30 cost?", "The Orla 30 costs 180 euros.", HEATER),
-        ("Does the Orla 30 have a display?", "Yes, the Orla 30 has a display.", HEATER),
-    ],
-)
-def test_an_answer_about_a_version_that_no_passage_has_is_withheld(
-    question: str, answer: str, text: str
-) -> None:
-    assert check(question, answer, text).is_withheld(strict=False)
-
-
-@pytest.mark.parametrize(
-    ("question", "answer", "text"),
-    [
-        ("What did release 3.4.1 repair?", "It repaired the login.", RELEASES),
-        ("How much does the Orla 20 cost?", "The Orla 20 costs 180 euros.", HEATER),
-    ],
-)
-def test_an_answer_about_a_version_of_the_passages_is_supported(
-    question: str, answer: str, text: str
-) -> None:
-    assert verdicts(check(question, answer, text)) == ["supported"]
-
-
-@pytest.mark.parametrize("answer", ["It reads 16 files.", "16"])
-def test_digits_of_a_name_are_not_how_many_there_are(answer: str) -> None:
-    text = "The driver was written in 1998. It reads files in UTF-16 and tables of ISO 4180."
-    assert verdicts(check("How many files does the driver read?", answer, text)) != ["supported"]

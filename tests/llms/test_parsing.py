@@ -25,9 +25,9 @@ from kcard.llms.parsing import (
 from kcard.llms.transformers_llm import LocalLLM
 from kcard.types import Choice, Request
 from tests.fakes import questions
+from tests.llms.test_transformers_llm import TEMPLATE, save
 
 DRAFT = Request("answer", "Who won?", draft=True)
-TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
 
 
 def test_what_the_likeliest_tokens_leave_counts_as_one_more() -> None:
@@ -156,31 +156,6 @@ def test_thoughts_are_no_answer_also_where_the_prompt_has_opened_them() -> None:
     assert without_thoughts("Paris? No.</think>\nLondon") == "London"
     assert without_thoughts("<think>Paris?") == ""
     assert without_thoughts("London") == "London"
-
-
-def save(folder: Path, template: str | None) -> None:
-    """A tiny Llama with a tokenizer of bytes."""
-    import torch
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-
-    base = Tokenizer(models.BPE())
-    base.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    base.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300, special_tokens=["<s>", "</s>"], initial_alphabet=alphabet, show_progress=False
-    )
-    base.train_from_iterator(["Who won? Answer: Ann"], trainer)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=base, bos_token="<s>", eos_token="</s>")
-    tokenizer.chat_template = template
-    tokenizer.save_pretrained(folder)
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=2, max_position_embeddings=512, bos_token_id=0, eos_token_id=1,
-    )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(folder)
 
 
 def test_a_local_model_scores_the_tokens_of_its_likeliest_draft(tmp_path: Path) -> None:

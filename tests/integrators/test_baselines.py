@@ -73,10 +73,21 @@ def passages(*scored: tuple[str, float]) -> KnowledgeSource:
     return retrieved(Found(tuple(Source(text, "notes.txt", 1, score) for text, score in scored)), 10)
 
 
+def ask(
+    name: str,
+    llm: LLM,
+    source: KnowledgeSource,
+    reading: ReadingStrategy,
+    question: str | Question = "Who won?",
+) -> Answer:
+    [answer] = BaselineAnswerer(name, LLMClient(llm), source, reading).answers([question])
+    return answer
+
+
 def test_retrieval_shows_all_passages_at_once_and_keeps_their_places() -> None:
     llm = Scripted(lambda knowledge: Reply(knowledge, tokens_in=7, tokens_out=3))
     source = passages(("Ann won.", 3.0), ("It rained.", 1.0))
-    [answer] = BaselineAnswerer("retrieval", LLMClient(llm), source, read_jointly).answers(["Who won?"])
+    answer = ask("retrieval", llm, source, read_jointly)
     assert (answer.answer, answer.mode, answer.cards) == ("Ann won. It rained.", "retrieval", ("retrieval",))
     assert [(p.text, p.kept, p.source and p.source.score) for p in answer.passages] == [
         ("Ann won.", True, 3.0),
@@ -87,9 +98,7 @@ def test_retrieval_shows_all_passages_at_once_and_keeps_their_places() -> None:
 
 def test_genread_answers_from_the_document_that_the_llm_wrote() -> None:
     llm = Scripted(Reply)
-    [answer] = BaselineAnswerer("genread", LLMClient(llm), written("genread", 1), read_jointly).answers(
-        [Question("Who won?", OPTIONS)]
-    )
+    answer = ask("genread", llm, written("genread", 1), read_jointly, Question("Who won?", OPTIONS))
     assert [request.kind for request in llm.requests] == ["document", "answer"]
     assert llm.requests[1].knowledge == ("text 0",)
     assert llm.requests[1].choices == OPTIONS
@@ -99,9 +108,7 @@ def test_genread_answers_from_the_document_that_the_llm_wrote() -> None:
 def test_gkp_draws_statements_and_takes_the_surest_answer() -> None:
     chances = {"": sure("Carl", 0.2), "text 0": sure("Ann", 0.4), "text 1": sure("Bob", 0.9)}
     llm = Scripted(lambda knowledge: chances.get(knowledge, sure("Ann", 0.5)))
-    [answer] = BaselineAnswerer("gkp", LLMClient(llm), written("gkp", 4), take_most_probable).answers(
-        ["Who won?"]
-    )
+    answer = ask("gkp", llm, written("gkp", 4), take_most_probable)
     drawn = [request for request in llm.requests if request.kind == "knowledge"]
     assert [request.sample for request in drawn] == [0, 1, 2, 3]
     assert {request.temperature for request in drawn} == {1.0}
@@ -124,8 +131,7 @@ def test_the_most_frequent_answer_is_taken(
         return Reply(text, known=text != "?")
 
     llm = Scripted(answer)
-    [found] = BaselineAnswerer(name, LLMClient(llm), written(name, 3), reading).answers(["Who won?"])
-    assert found.answer == expected
+    assert ask(name, llm, written(name, 3), reading).answer == expected
     temperatures = {request.temperature for request in llm.requests if request.kind != "answer"}
     assert temperatures == {1.0 if name == "gkp" else 0.7}
 
@@ -137,7 +143,7 @@ def test_replug_weighs_answers_by_score_and_probability() -> None:
     source = passages(("b", 1.0), ("a", 0.8), ("c", 0.8))
     best, other = (math.exp(score) / (math.exp(1.0) + 2 * math.exp(0.8)) for score in (1.0, 0.8))
     assert best * 0.5 < other * (0.4 + 0.3)
-    [answer] = BaselineAnswerer("replug", LLMClient(llm), source, RAW).answers(["Who won?"])
+    answer = ask("replug", llm, source, RAW)
     assert (answer.answer, answer.calls) == ("Ann", 3)
     assert [request.knowledge for request in llm.requests] == [("b",), ("a",), ("c",)]
 
@@ -145,23 +151,16 @@ def test_replug_weighs_answers_by_score_and_probability() -> None:
 def test_replug_without_probabilities_counts_the_shares_of_the_passages() -> None:
     llm = Scripted(lambda knowledge: Reply("Bob" if knowledge == "b" else "Ann"))
     source = passages(("b", 4.0), ("a", 1.0), ("c", 1.0))
-    for relative, expected in ((False, "Bob"), (True, "Bob")):
-        [answer] = BaselineAnswerer(
-            "replug", LLMClient(llm), source, partial(ensemble, relative=relative)
-        ).answers(["Who won?"])
-        assert answer.answer == expected
-    [answer] = BaselineAnswerer(
-        "replug",
-        LLMClient(llm),
-        passages(("b", 40.0), ("a", 30.0), ("c", 30.0)),
-        SCALED,
-    ).answers(["Who won?"])
-    assert answer.answer == "Ann"  # of raw scores ten apart the first would have all the weight
+    for reading in (RAW, SCALED):
+        assert ask("replug", llm, source, reading).answer == "Bob"
+    # Of raw scores ten apart the first would have all the weight.
+    far = passages(("b", 40.0), ("a", 30.0), ("c", 30.0))
+    assert ask("replug", llm, far, SCALED).answer == "Ann"
 
 
 def test_replug_answers_without_knowledge_where_nothing_is_found() -> None:
     llm = Scripted(lambda knowledge: Reply(knowledge or "nothing"))
-    [answer] = BaselineAnswerer("replug", LLMClient(llm), passages(), SCALED).answers(["Who won?"])
+    answer = ask("replug", llm, passages(), SCALED)
     assert (answer.answer, answer.passages, answer.cards) == ("nothing", (), ())
 
 
@@ -177,18 +176,9 @@ def test_a_questions_own_demonstrations_replace_those_for_answers_only() -> None
 def test_of_several_options_the_chosen_ones_are_counted_however_they_are_named() -> None:
     replies = {"text 0": "A", "text 1": "(B)", "text 2": "The answer is B", "text 3": "neither"}
     llm = Scripted(lambda knowledge: Reply(replies[knowledge]))
-    runner = BaselineAnswerer("recitation", LLMClient(llm), written("recitation", 4), take_majority)
-    [answer] = runner.answers([Question("Who won?", OPTIONS)])
+    answer = ask("recitation", llm, written("recitation", 4), take_majority, Question("Who won?", OPTIONS))
     assert (answer.choice, answer.answer) == ("B", "Bob")
     assert not any(request.draft for request in llm.requests)
-
-
-def test_replug_weighs_options_by_their_share() -> None:
-    chances = {"b": Reply("B", choice="B", confidence=0.9), "a": Reply("A", choice="A", confidence=0.55)}
-    llm = Scripted(lambda knowledge: chances[knowledge])
-    runner = BaselineAnswerer("replug", LLMClient(llm), passages(("b", 0.5), ("a", 0.6)), RAW)
-    [answer] = runner.answers([Question("Who won?", OPTIONS)])
-    assert answer.answer == "Bob"
 
 
 def test_a_failure_costs_only_its_own_question_and_no_reply_is_asked_for_twice() -> None:

@@ -100,24 +100,10 @@ def test_bottom_up_lets_every_card_write_n1_and_keeps_n2_then_n3() -> None:
     assert all("--n2 5" in reason for reason in reasons[5:])
 
 
-def test_bottom_up_shows_the_llm_what_cards_wrote_and_never_the_evidence() -> None:
-    (found,) = BottomUp(notes(), selectors(), Sampling()).gather(questions("moons note"))
-    assert "a source" not in " ".join(found.knowledge)
-    assert all(text.split()[1] == "note" for text in found.knowledge)
-    assert {p.evidence.text for p in found.passages if p.evidence} == {"a source"}
-
-
 def test_bottom_up_is_the_same_alone_and_in_a_batch() -> None:
     integrator = BottomUp(notes(), selectors(), Sampling())
     alone = [integrator.gather(questions(q))[0] for q in ("moons note", "elections note")]
     assert integrator.gather(questions("moons note", "elections note")) == alone
-
-
-def test_without_evidence_factuality_is_unknown_and_the_most_relevant_are_kept() -> None:
-    (found,) = BottomUp(notes(), selectors(evidence=False), Sampling()).gather(questions("moons note"))
-    kept = [p for p in found.passages if p.kept]
-    assert [p.factuality for p in kept] == [None] * 3
-    assert [p.text for p in kept] == ["moons note 0", "moons note 1", "moons note 2"]
 
 
 def test_what_is_known_to_be_less_factual_than_wanted_is_kept_in_no_mode_and_what_is_unknown_is() -> None:

@@ -107,16 +107,6 @@ def test_an_enumeration_is_checked_item_by_item() -> None:
     assert clauses("In 2009, Ida Vale started it in Tarn.") == ["In 2009, Ida Vale started it in Tarn."]
 
 
-def test_each_sentence_has_its_own_verdict() -> None:
-    answer = "Fathers take 14 weeks of paternity leave [1]. Their salary is raised by 8 percent [1]."
-    verification = check("How long is paternity leave?", answer, LEAVE)
-    assert verdicts(verification) == ["supported", "not in the cards"]
-    assert [c.sentence for c in verification.citations] == [
-        "Fathers take 14 weeks of paternity leave.",
-        "Their salary is raised by 8 percent.",
-    ]
-
-
 def test_marks_are_removed_and_belong_to_their_sentences() -> None:
     texts = ["Use argv[1] for the name.", "Two."]
     plain, sentences = without_marks(
@@ -186,14 +176,6 @@ def test_an_answer_without_marks_or_words_is_no_answer() -> None:
     assert check("Who started Tarnwell?", "Ida Vale").citations == ()
 
 
-def test_strict_withholds_what_is_not_supported_as_a_whole() -> None:
-    answer = "Fathers take 14 weeks of paternity leave. Their salary is raised by 8 percent."
-    verification = check("How long is paternity leave?", answer, LEAVE)
-    assert not verification.is_withheld(strict=False)
-    assert verification.is_withheld(strict=True)
-    assert not check("How long is paternity leave?", "14 weeks", LEAVE).is_withheld(strict=True)
-
-
 def test_the_llms_own_probabilities_count_for_a_family_that_was_fitted() -> None:
     fitted = replace(
         calibration(),
@@ -252,6 +234,8 @@ def test_in_other_languages_shared_words_decide_and_a_note_says_so(
     assert verdicts(other) == ["not in the cards"]
     assert supported.confidence is None
     assert "shared words" in supported.note
+    checked = check_reply(Request("answer", question, (text,)), Reply(right), passages(text), CHECKER, "")
+    assert checked.notes == (supported.note,)
 
 
 class Supportive(MiniLMChecker):
@@ -419,6 +403,7 @@ def test_the_words_of_a_claim_count_where_the_passage_speaks_of_what_is_asked(
     [
         ("Is lunch free?", "Yes, lunch is free.", True),
         ("Is travel by train paid?", "Yes, travel by train is paid in second class.", False),
+        ("Is luxury travel by train paid?", "Yes, travel by train is paid in second class.", True),
         ("Who started Tarnwell?", WEEK, True),
         ("Who started Tarnwell?", "Ida Vale started it.", False),
         ("When did release 3.6.0 come?", "Release 3.6.0 came in July 2019.", True),
@@ -430,8 +415,9 @@ def test_the_words_of_a_claim_count_where_the_passage_speaks_of_what_is_asked(
 def test_an_answer_to_another_question_or_about_what_no_passage_names_is_withheld(
     question: str, answer: str, is_withheld: bool
 ) -> None:
-    texts = (EXPENSES, LEAVE, TOOL, WEEK, RELEASES, HEATER)
-    assert check(question, answer, *texts).is_withheld(strict=False) == is_withheld
+    verification = check(question, answer, EXPENSES, LEAVE, TOOL, WEEK, RELEASES, HEATER)
+    assert verification.is_withheld(strict=False) == is_withheld
+    assert ((verification.confidence or 0) <= 0.25) == is_withheld
 
 
 def test_a_reply_ends_where_the_llm_goes_on_with_the_prompt_and_a_long_one_is_shortened_in_the_note() -> None:

@@ -40,7 +40,8 @@ def test_a_server_that_refuses_probabilities_is_asked_without_from_then_on(
     llm = OpenAIEndpoint("tiny", url=server.url)
     assert llm.reply(NEED).yes == 1.0
     assert llm.reply(NEED).yes == 1.0
-    assert ["logprobs" in r["body"] for r in server.requests] == [True, False, False]
+    sent = [{"logprobs", "top_logprobs"} & set(r["body"]) for r in server.requests]
+    assert sent == [{"logprobs", "top_logprobs"}, set(), set()]
 
 
 def test_a_model_that_refuses_the_usual_parameters_is_asked_as_it_wants(serve: Callable[..., Any]) -> None:

@@ -197,6 +197,20 @@ def test_a_model_that_only_continues_text_is_scored_up_to_its_first_line(
     assert (reply.text, len(reply.tokens or ())) == (text, count)
 
 
+def test_a_grounded_answer_keeps_its_lines_without_blank_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    save(tmp_path, TEMPLATE)
+    llm = LocalLLM(str(tmp_path), temperature=0)
+    ids = llm.prompts.tokenizer("A\n\n n", add_special_tokens=False).input_ids
+    continuation = Continuation(ids, torch.zeros(len(ids), 300))
+    monkeypatch.setattr(transformers_llm, "generate", lambda *_, **__: [continuation])
+    assert llm.reply(Request("answer", "Who won?", ("Ann won.",), grounded=True)).text == "A\nn"
+    assert llm.reply(Request("answer", "Who won?", ("Ann won.",))).text == "A n"
+
+
 def test_the_embedded_llm_drafts_what_it_remembers_token_by_token() -> None:
     reply = EmbeddedLLM().reply(Request("answer", "What is the capital of France?", draft=True))
     assert reply.text == "Paris"
@@ -274,24 +288,25 @@ def test_a_reply_that_names_none_or_several_is_no_choice(reply: str) -> None:
     assert named_option(reply, PEOPLE) is None
 
 
-def test_the_longer_of_two_options_wins_where_one_holds_the_other() -> None:
-    options = (Choice("A", "New York"), Choice("B", "New York City"), Choice("C", "York"))
-    assert named_option("It is in New York City.", options) == "B"
-    assert named_option("York", options) == "C"
+NEW_YORK = (Choice("A", "New York"), Choice("B", "New York City"), Choice("C", "York"))
+SIGNS = (Choice("A", "5"), Choice("B", "-5"), Choice("C", "x = 5"))
+FIGURES = (Choice("1", "red"), Choice("10", "blue"))
+YES_NO = (Choice("A", "Yes, it is"), Choice("B", "No, it never was"))
 
 
-def test_options_that_differ_in_signs_alone_are_told_apart() -> None:
-    options = (Choice("A", "5"), Choice("B", "-5"), Choice("C", "x = 5"))
-    assert named_option("-5", options) == "B"
-    assert named_option("5", options) == "A"
-
-
-def test_figures_and_words_serve_as_letters() -> None:
-    options = (Choice("1", "red"), Choice("10", "blue"))
-    assert named_option("10", options) == "10"
-    assert named_option("Option 1", options) == "1"
-
-
-def test_yes_and_no_name_the_option_that_begins_with_them() -> None:
-    options = (Choice("A", "Yes, it is"), Choice("B", "No, it never was"))
-    assert named_option("No", options) == "B"
+@pytest.mark.parametrize(
+    ("options", "reply", "name"),
+    [
+        (NEW_YORK, "It is in New York City.", "B"),
+        (NEW_YORK, "York", "C"),
+        (SIGNS, "-5", "B"),
+        (SIGNS, "5", "A"),
+        (FIGURES, "10", "10"),
+        (FIGURES, "Option 1", "1"),
+        (YES_NO, "No", "B"),
+    ],
+)
+def test_options_that_are_part_of_each_other_or_differ_in_signs_are_told_apart(
+    options: tuple[Choice, ...], reply: str, name: str
+) -> None:
+    assert named_option(reply, options) == name

@@ -143,12 +143,6 @@ def test_the_embedded_encoder_finds_by_meaning_offline() -> None:
     assert len(corpus) == 3
 
 
-def test_equal_passages_stand_in_their_order_and_no_more_are_given_than_there_are() -> None:
-    corpus = DenseCorpus([Source("Ann won.", line=n) for n in (1, 2)], minilm.embed, minilm.SHA256)
-    assert [source.line for source in corpus.find("Who won?", 5)] == [1, 2]
-    assert corpus.find("Who won?", 0) == []
-
-
 def test_an_empty_corpus_is_refused() -> None:
     with pytest.raises(CorpusError, match="has no text: add at least one sentence"):
         DenseCorpus([], minilm.embed, minilm.SHA256)

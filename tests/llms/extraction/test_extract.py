@@ -82,15 +82,6 @@ def test_an_overlong_list_is_cut() -> None:
     assert found.text in passage
 
 
-@pytest.mark.parametrize(
-    "question", ["Was the lighthouse built in 1871?", "Is the lighthouse of Port Callow old?"]
-)
-def test_yes_or_no_comes_with_its_sentence(question: str) -> None:
-    found = extracted(question, [TOWER])
-    assert found.quote == TOWER
-    assert found.text in (TOWER, f"Yes: {TOWER}", f"No: {TOWER}")
-
-
 def test_a_number_that_no_passage_has_makes_the_answer_less_likely() -> None:
     there = extracted("Who built the lighthouse of Port Callow in 1871?", [TOWER])
     elsewhere = extracted("Who built the lighthouse of Port Callow in 1932?", [TOWER])
@@ -151,10 +142,8 @@ def test_a_name_a_place_a_time_or_a_number_is_named_however_unsure(monkeypatch: 
         ("Who built the lighthouse of Port Callow?", "Halden & Co"),
         ("When was the lighthouse of Port Callow built?", "1871"),
     ):
-        found = extracted(question, [TOWER])
-        assert found is not None
-        assert (found.text, found.words) == (named, True)
-        assert named in found.quote
+        found = extracted(question, [f"{MILL} {TOWER}"])
+        assert (found.text, found.words, found.quote) == (named, True, TOWER)
     what = extracted("What does the lamp of the lighthouse burn?", [TOWER])
     assert not what.words
 
@@ -214,12 +203,6 @@ def test_a_heading_is_read_but_not_quoted(heading: str) -> None:
 @pytest.mark.parametrize("mark", ["- ", "23. ", "2) ", "(4) "])
 def test_a_lone_item_of_a_list_comes_without_its_mark(mark: str) -> None:
     assert headed("How is a parcel found?", "Parcels", f"{mark}Retrieve it only") == "Retrieve it only"
-
-
-def test_words_are_quoted_in_the_sentence_that_they_were_taken_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kcard.llms.extraction.extract.MIN_CERTAINTY", 1.1)
-    found = extracted("Who built the lighthouse of Port Callow?", [f"{MILL} {TOWER}"])
-    assert (found.text, found.quote) == ("Halden & Co", TOWER)
 
 
 def test_a_name_that_is_hardly_sure_gives_way_to_its_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

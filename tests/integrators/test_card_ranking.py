@@ -75,14 +75,6 @@ def test_the_coarse_stage_leaves_the_best_card_in(monkeypatch: pytest.MonkeyPatc
         assert score == pytest.approx(alike, abs=1e-6)
 
 
-def test_packed_profiles_are_those_that_went_in() -> None:
-    made = [profile_of("en", [text], minilm.embed([text])) for _, text in TEXTS.values()]
-    made.append(profile_of("de", ["Karl herrschte in Aachen."]))
-    known = Profiles.of(["a", "b", "c", "d"], made).by_key()
-    for key, profile in zip("abcd", made, strict=True):
-        assert known[key].to_json() == profile.to_json()
-
-
 def test_only_profiles_of_new_cards_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(card_ranking, "MIN_CACHED_CARDS", 1)
     read: list[int] = []

@@ -252,11 +252,6 @@ def test_each_card_is_compared_with_its_own_index() -> None:
     assert beaten_by_index([ASKED], [passages]) == [[False, False, False, False, True]]
 
 
-def test_questions_together_are_judged_as_alone() -> None:
-    rows = [[OWN, OTHER], [], [OWN, SAME]]
-    assert beaten_by_index([ASKED] * 3, rows) == [beaten_by_index([ASKED], [row])[0] for row in rows]
-
-
 @pytest.mark.parametrize(("found", "chosen"), [(SAME, {SAME.text}), (OTHER, {OTHER.text, OWN.text})])
 def test_bottom_up_keeps_the_models_document_only_where_it_fits_clearly_better(
     found: Passage, chosen: set[str]

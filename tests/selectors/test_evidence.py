@@ -56,12 +56,6 @@ def test_equal_texts_stand_in_their_order_and_nothing_is_printed(capfd: pytest.C
     assert capfd.readouterr() == ("", "")
 
 
-def test_scripts_without_spaces_are_found_by_their_characters() -> None:
-    corpus = CorpusEvidence([Source("今天天气很好。"), Source("我们去公园。"), Source("สวัสดีครับ")])
-    assert corpus.find("公园在哪里", 1)[0].text == "我们去公园。"
-    assert corpus.find("สวัสดี", 1)[0].text == "สวัสดีครับ"
-
-
 def test_a_corpus_without_a_word_is_refused() -> None:
     with pytest.raises(CorpusError, match="'signs' has no text"):
         CorpusEvidence([Source("?!"), Source("")], "signs")

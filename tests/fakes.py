@@ -38,6 +38,18 @@ class Says(LLM):
         return Reply(self.replies.pop(0) if len(self.replies) > 1 else self.replies[0])
 
 
+class Replies(LLM):
+    """An LLM whose reply to a request a function gives; it keeps the requests."""
+
+    def __init__(self, reply: Callable[[Request], Reply]) -> None:
+        self._reply = reply
+        self.requests: list[Request] = []
+
+    def reply(self, request: Request) -> Reply:
+        self.requests.append(request)
+        return self._reply(request)
+
+
 class WrittenCards(Generator):
     """A pool whose cards generate what `write` returns for (card, number of documents), whatever the question.
 

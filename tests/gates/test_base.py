@@ -12,10 +12,10 @@ from kcard.gates.bm25 import BM25
 from kcard.gates.records import Query, Record
 from kcard.gates.self_ask import SelfAsk, SelfAskEnsemble
 from kcard.index import Index
-from kcard.interfaces import LLM, Array, Gate
+from kcard.interfaces import Array, Gate
 from kcard.text import words
 from kcard.types import Example, Question, Reply, Request
-from tests.fakes import questions
+from tests.fakes import Replies, questions
 
 SAMPLE = [
     "Who wrote Emma?",
@@ -79,27 +79,21 @@ def test_random_decides_by_seed_and_question_alone() -> None:
 # Gates give a score; one comparison decides.
 
 
-class Scripted(LLM):
-    """An LLM that needs more wherever the question speaks of elections."""
-
-    def __init__(self) -> None:
-        self.requests: list[Request] = []
-
-    def reply(self, request: Request) -> Reply:
-        self.requests.append(request)
-        need = 0.9 if "election" in request.question else 0.2
-        return Reply("Yes" if need > 0.5 else "No", yes=need)
+def need_of_elections(request: Request) -> Reply:
+    """More is needed wherever the question speaks of elections."""
+    need = 0.9 if "election" in request.question else 0.2
+    return Reply("Yes" if need > 0.5 else "No", yes=need)
 
 
 def test_always_asks_cards_and_never_does_not_and_neither_asks_the_llm() -> None:
-    llm = Scripted()
+    llm = Replies(need_of_elections)
     assert [d.fired for d in Always(llm).decide(questions("a", "b"), "always")] == [True, True]
     assert [d.fired for d in Never(llm).decide(questions("a", "b"), "never")] == [False, False]
     assert llm.requests == []
 
 
 def test_self_ask_scores_one_minus_the_need_with_one_request_a_question() -> None:
-    llm = Scripted()
+    llm = Replies(need_of_elections)
     examples = (Example("need", "2+2?", "No"),)
     decisions = SelfAsk(llm, examples).decide(questions("Who won the election?", "What is 2+2?"), "self-ask")
     assert [d.fired for d in decisions] == [True, False]
@@ -114,18 +108,6 @@ def test_a_score_on_the_threshold_does_not_ask_the_cards() -> None:
 
     (decision,) = Even().decide(questions("q"), "even")
     assert not decision.fired
-
-
-class Votes(LLM):
-    """An LLM that replies to the three wordings one after the other."""
-
-    def __init__(self, votes: Sequence[float | None]) -> None:
-        self.votes = list(votes)
-        self.templates: list[int] = []
-
-    def reply(self, request: Request) -> Reply:
-        self.templates.append(request.template)
-        return Reply("", yes=self.votes.pop(0))
 
 
 @pytest.mark.parametrize(
@@ -143,8 +125,9 @@ class Votes(LLM):
 def test_of_three_wordings_the_majority_decides(
     votes: Sequence[float | None], score: float, fired: bool
 ) -> None:
-    llm = Votes(votes)
+    left = list(votes)
+    llm = Replies(lambda _: Reply("", yes=left.pop(0)))
     (decision,) = SelfAskEnsemble(llm).decide(questions("q"), "self-ask-ensemble")
     assert decision.score == pytest.approx(score, abs=1e-6)
     assert decision.fired is fired
-    assert llm.templates == [0, 1, 2]
+    assert [request.template for request in llm.requests] == [0, 1, 2]

@@ -13,8 +13,7 @@ from kcard.evaluation.gates.outcome import METRICS, GateOutcome, parse_fold_coun
 from kcard.gates.base import Resources
 from kcard.gates.records import Record, write_records
 from kcard.gates.registry import load_gate
-from kcard.interfaces import LLM
-from tests.fakes import questions
+from tests.fakes import Says, questions
 from tests.gates.unsaved_gates import Remembering
 
 
@@ -95,7 +94,7 @@ def test_a_kept_gate_is_judged_as_it_is_and_asked_by_its_name(home: Path) -> Non
     records = drawn(20)
     fitted, path = gating.fit(records, "bm25")
     assert path == home / "gates" / "bm25"
-    by_name, by_file = load_gate("bm25", Mute()), load_gate(str(path), Mute())
+    by_name, by_file = load_gate("bm25", Says()), load_gate(str(path), Says())
     assert by_name.name == by_file.name == "bm25"
     assert by_name.gate.threshold == by_file.gate.threshold == fitted.threshold
     found = gating.evaluate(records, str(path))
@@ -106,18 +105,11 @@ def test_a_kept_gate_is_judged_as_it_is_and_asked_by_its_name(home: Path) -> Non
     assert found.folds is None
 
 
-class Mute(LLM):
-    """An LLM that must not be asked."""
-
-    def reply(self, request: Any) -> Any:
-        raise AssertionError(f"asked: {request}")
-
-
 def test_a_kind_that_was_never_fitted_can_not_be_asked_and_the_remedy_is_told() -> None:
     with pytest.raises(UsageError, match=r"must be fitted first: kcard gate fit .* --kind thrust"):
-        load_gate("thrust", Mute())
+        load_gate("thrust", Says())
     with pytest.raises(UsageError, match="unknown gate 'nonsense'"):
-        load_gate("nonsense", Mute())
+        load_gate("nonsense", Says())
 
 
 @pytest.mark.parametrize(

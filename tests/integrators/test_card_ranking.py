@@ -22,8 +22,8 @@ from kcard.integrators.top_down import CardSelection, ExplicitChoice, Need
 from kcard.interfaces import LLM, Array, Relevance
 from kcard.selectors.pruning import Unpruned
 from kcard.selectors.relevance import MiniLMRelevance
-from kcard.types import Choice, Passage, Question, Reply, Request, Sampling
-from tests.fakes import Supports, WrittenCards, questions
+from kcard.types import Choice, Passage, Question, Sampling
+from tests.fakes import Says, Supports, WrittenCards, questions
 from tests.integrators.conftest import HubOf
 
 TEXTS = {
@@ -177,18 +177,6 @@ class Length(Relevance):
         return np.array([0.9 if "moons" in text else len(text) / 1000 for text in texts], dtype=np.float32)
 
 
-class Names(LLM):
-    """An LLM that names a card, whatever it is shown."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.requests: list[Request] = []
-
-    def reply(self, request: Request) -> Reply:
-        self.requests.append(request)
-        return Reply(self.name)
-
-
 def writing() -> WrittenCards:
     """A pool whose cards write their names."""
     return WrittenCards(CARDS, lambda card, _: [Passage(card, f"{card} says so.")])
@@ -210,13 +198,13 @@ def test_a_selector_that_cannot_be_prepared_reads_the_hundred_that_the_encoder_p
     assert len({card.name for card in found}) == len(CARDS)
 
 
-def chosen(llm: Names, choice: ExplicitChoice, question: str) -> CardSelection:
+def chosen(llm: LLM, choice: ExplicitChoice, question: str) -> CardSelection:
     (selection,) = choice.select(llm, [Need(Question(question))])
     return selection
 
 
 def test_an_explicit_choice_lists_only_the_nearest_and_says_so() -> None:
-    llm = Names("moons")
+    llm = Says("moons")
     choice = ExplicitChoice(CARDS, ranker=CardRanker(MiniLMRelevance(), CARDS), shortlist=5)
     found = chosen(llm, choice, "Who discovered the moons of Saturn?")
     assert len(llm.requests[0].choices) == 5

@@ -11,7 +11,7 @@ from kcard.integrators.pool_views import Selectors
 from kcard.integrators.top_down import AutoChoice, CardChoice, ExplicitChoice, SingleDocument, TopDown
 from kcard.interfaces import LLM, Array, Checker, Evidence, Pair, Pruner
 from kcard.types import Choice, Kind, Passage, Reply, Request, Sampling, Source
-from tests.fakes import SharedWords, WrittenCards, questions
+from tests.fakes import Replies, SharedWords, WrittenCards, questions
 
 CARDS = (
     Choice("elections", "results of elections"),
@@ -53,19 +53,17 @@ class OneSource(Evidence):
         return [Source("a source", "notes.txt", 3)][:k]
 
 
-class Scripted(LLM):
+def scripted(what: str = "moons", choose: str = "moons", need: Sequence[float] = (1.0,)) -> Replies:
     """An LLM with a fixed reply for each kind of request."""
+    texts: dict[Kind, str] = {"what": what, "choose": choose, "answer": "42"}
+    needs = list(need)
 
-    def __init__(self, what: str = "moons", choose: str = "moons", need: Sequence[float] = (1.0,)) -> None:
-        self.texts: dict[Kind, str] = {"what": what, "choose": choose, "answer": "42"}
-        self.need = list(need)
-        self.requests: list[Request] = []
+    def reply(request: Request) -> Reply:
+        if request.kind == "need":
+            return Reply("Yes", yes=needs.pop(0))
+        return Reply(texts[request.kind])
 
-    def reply(self, request: Request) -> Reply:
-        self.requests.append(request)
-        return (
-            Reply("Yes", yes=self.need.pop(0)) if request.kind == "need" else Reply(self.texts[request.kind])
-        )
+    return Replies(reply)
 
 
 def selectors(evidence: bool = True) -> Selectors:
@@ -76,7 +74,7 @@ def selectors(evidence: bool = True) -> Selectors:
 
 def top_down(
     pool: WrittenCards,
-    llm: Scripted,
+    llm: LLM,
     choice: CardChoice | None = None,
     rounds: int = 1,
     evidence: bool = True,
@@ -138,7 +136,7 @@ def test_what_is_true_but_beside_the_question_takes_no_place_in_the_draw() -> No
 
 
 def test_top_down_asks_one_card_and_keeps_its_most_factual_document_unpruned() -> None:
-    pool, llm = notes(), Scripted()
+    pool, llm = notes(), scripted()
     (found,) = top_down(pool, llm).gather(questions("Who found it?"))
     assert pool.calls == [(("Who found it?",), ("moons",), 3)]
     assert [(p.text, p.kept, p.pruned) for p in found.passages] == [
@@ -158,7 +156,7 @@ def test_of_two_cards_that_top_down_asks_each_ones_most_factual_document_is_kept
 
 
 def test_an_explicit_reply_that_names_no_card_is_reported_and_asks_none() -> None:
-    pool, llm = notes(), Scripted(choose="the library")
+    pool, llm = notes(), scripted(choose="the library")
     (found,) = top_down(pool, llm, ExplicitChoice(CARDS)).gather(questions("q"))
     assert pool.calls == []
     assert found.passages == ()
@@ -166,20 +164,20 @@ def test_an_explicit_reply_that_names_no_card_is_reported_and_asks_none() -> Non
 
 
 def test_a_card_is_never_asked_twice_for_one_question() -> None:
-    pool, llm = notes(), Scripted(what="moons of the planets", need=[1.0, 1.0])
+    pool, llm = notes(), scripted(what="moons of the planets", need=[1.0, 1.0])
     (found,) = top_down(pool, llm, rounds=3).gather(questions("q"))
     assert [cards for _, cards, _ in pool.calls] == [("moons",), ("elections",), ("prizes",)]
     assert len(found.knowledge) == 3
 
 
 def test_when_every_card_has_been_asked_the_llm_is_not_asked_whether_it_needs_more() -> None:
-    llm = Scripted(need=[1.0, 1.0])
+    llm = scripted(need=[1.0, 1.0])
     top_down(notes(), llm, rounds=9).gather(questions("q"))
     assert [r.kind for r in llm.requests] == ["what", "need", "what", "need", "what"]
 
 
 def test_a_second_explicit_choice_of_the_same_card_is_told_and_ends_the_rounds() -> None:
-    pool, llm = notes(), Scripted(choose="moons", need=[1.0, 1.0])
+    pool, llm = notes(), scripted(choose="moons", need=[1.0, 1.0])
     (found,) = top_down(pool, llm, ExplicitChoice(CARDS), rounds=3).gather(questions("q"))
     assert len(pool.calls) == 1
     assert "chose moons again" in found.notes[0]
@@ -188,19 +186,19 @@ def test_a_second_explicit_choice_of_the_same_card_is_told_and_ends_the_rounds()
 
 
 def test_later_rounds_ask_in_as_many_wordings_as_the_gate() -> None:
-    llm = Scripted(need=[1.0, 0.0, 0.2])
+    llm = scripted(need=[1.0, 0.0, 0.2])
     replace(top_down(notes(), llm, rounds=2), templates=3).gather(questions("q"))
     assert [r.template for r in llm.requests if r.kind == "need"] == [0, 1, 2]
     assert [r.kind for r in llm.requests].count("what") == 1
 
 
-def hybrid(pool: WrittenCards, llm: Scripted, choice: CardChoice, rounds: int = 1) -> TopDown:
+def hybrid(pool: WrittenCards, llm: LLM, choice: CardChoice, rounds: int = 1) -> TopDown:
     step = BottomUp(pool, selectors(), Sampling(), floor=0)
     return TopDown(step, Sampling(), llm, choice, len(CARDS), max_iterations=rounds)
 
 
 def test_hybrid_runs_bottom_up_over_the_nearest_cards() -> None:
-    pool, llm = notes(), Scripted(what="moons of the planets, winners of prizes")
+    pool, llm = notes(), scripted(what="moons of the planets, winners of prizes")
     (found,) = hybrid(pool, llm, AutoChoice(CardRanker(SharedWords(), CARDS), most=2)).gather(
         questions("moons note")
     )
@@ -211,7 +209,7 @@ def test_hybrid_runs_bottom_up_over_the_nearest_cards() -> None:
 
 
 def test_hybrid_asks_every_card_that_an_explicit_reply_names() -> None:
-    pool, llm = notes(), Scripted(choose="prizes and elections", need=[1.0])
+    pool, llm = notes(), scripted(choose="prizes and elections", need=[1.0])
     (found,) = hybrid(pool, llm, ExplicitChoice(CARDS, most=None), rounds=2).gather(questions("q"))
     assert pool.calls == [(("q",), ("prizes", "elections"), 3)]
     assert "again" in found.notes[0]

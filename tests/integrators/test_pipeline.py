@@ -28,7 +28,7 @@ from kcard.selectors.factuality import Unchecked
 from kcard.selectors.pruning import Extractive, Unpruned
 from kcard.selectors.relevance import MiniLMRelevance
 from kcard.types import Answer, Choice, Context, Example, Passage, Question, Reply, Request, Sampling
-from tests.fakes import FirstBest, Says, Supports, WrittenCards, questions
+from tests.fakes import FirstBest, Replies, Says, Supports, WrittenCards, questions
 from tests.integrators.conftest import HubOf
 
 
@@ -174,16 +174,10 @@ def test_a_text_names_one_card_or_several(given: str | list[str] | None, names: 
 def test_the_llm_is_asked_whether_it_needs_cards_only_in_the_papers_prompts_or_where_that_gate_is_given(
     options: dict[str, Any], gate: str, used: tuple[str, ...], kinds: list[str]
 ) -> None:
-    kinds_asked = []
-
-    class Knowing(LLM):
-        def reply(self, request: Request) -> Reply:
-            kinds_asked.append(request.kind)
-            return Reply("No", yes=0.0)
-
-    (answer,) = Pipeline(**options, select="question", llm=Knowing())([QUESTION])
+    llm = Replies(lambda _: Reply("No", yes=0.0))
+    (answer,) = Pipeline(**options, select="question", llm=llm)([QUESTION])
     assert (answer.gate.name, answer.gate.fired, answer.cards) == (gate, bool(used), used)
-    assert kinds_asked == kinds
+    assert [request.kind for request in llm.requests] == kinds
 
 
 @pytest.mark.usefixtures("cards")
@@ -513,15 +507,7 @@ def test_a_preset_overrides_options_but_none_that_is_passed_by_name() -> None:
 
 
 def test_where_the_gate_knows_the_llm_may_read_its_own_document() -> None:
-    class Writes(LLM):
-        def __init__(self) -> None:
-            self.requests: list[Request] = []
-
-        def reply(self, request: Request) -> Reply:
-            self.requests.append(request)
-            return Reply("Ulm lies on the Danube." if request.kind == "document" else "the Danube")
-
-    llm = Writes()
+    llm = Says("Ulm lies on the Danube.", "the Danube")
     pipeline = Pipeline(mode="bottom-up", gate="never", llm=llm, otherwise="genread")
     (answer,) = pipeline(["Where is Ulm?"])
     assert [request.kind for request in llm.requests] == ["document", "answer"]

@@ -182,14 +182,6 @@ def writing() -> WrittenCards:
     return WrittenCards(CARDS, lambda card, _: [Passage(card, f"{card} says so.")])
 
 
-def test_cards_that_were_asked_are_passed_over() -> None:
-    nearest = CardRanker(MiniLMRelevance(), CARDS)
-    first = nearest("Who discovered the moons of Saturn?", 1)
-    again = nearest("Who discovered the moons of Saturn?", 200, {first[0].name})
-    assert len(again) == len(CARDS) - 1
-    assert first[0] not in again
-
-
 def test_a_selector_that_cannot_be_prepared_reads_the_hundred_that_the_encoder_puts_first() -> None:
     selector = Length()
     found = CardRanker(selector, CARDS)("Who discovered the moons of Saturn?", len(CARDS))

@@ -181,12 +181,6 @@ def test_the_llms_own_probabilities_count_for_a_family_that_was_fitted() -> None
     assert [confidence_of(values, "pooled", fitted) for values in told] == [0.5] * 3
 
 
-def test_the_confidence_says_whether_it_was_fitted_to_this_llm() -> None:
-    assert not verify(
-        "Who started Tarnwell?", Reply("Ida Vale"), passages(TOOL), CHECKER, "other"
-    ).is_calibrated
-
-
 def test_only_what_the_llm_read_counts() -> None:
     [kept] = passages(EXPENSES)
     unread = replace(kept, text=TOOL, kept=False)
@@ -255,20 +249,13 @@ def ask(hub: Hub, reply: str, **options: Any) -> Answer:
     return kcard.ask(question, hub=hub, llm=lambda _: reply, **{"cards": "firm"} | options)
 
 
-def test_an_answer_is_shown_without_marks_with_the_passage_and_its_line(hub: Hub) -> None:
-    answer = ask(hub, SUPPORTED)
-    assert answer.answer == "Fathers take 14 weeks of paternity leave."
-    [citation] = answer.citations
-    assert citation.verdict == "supported"
-    assert citation.quote.startswith("Fathers take 14 weeks")
-    assert answer.confidence is not None
-    assert not answer.is_calibrated
-
-
 def test_an_llms_mark_on_a_sentence_that_no_passage_supports_is_no_citation(hub: Hub) -> None:
     answer = ask(hub, f"{SUPPORTED} Their salary is raised by 8 percent [1]. See also [2].")
     supported, invented = answer.citations[:2]
-    assert supported.passage is not None
+    assert (supported.verdict, supported.passage) == ("supported", 0)
+    assert supported.quote.startswith("Fathers take 14 weeks")
+    assert answer.confidence is not None
+    assert not answer.is_calibrated
     assert (invented.verdict, invented.passage) == ("not in the cards", None)
     assert "[1]" not in answer.answer
     assert answer.answer.endswith("See also [2].")  # names no passage: text

@@ -94,12 +94,6 @@ def test_an_endpoint_without_log_probabilities_is_named_by_the_gate(
         Uncertainty(llm).knows(questions("Who won?"))
 
 
-def test_an_answer_is_asked_for_with_the_scores_of_its_tokens(serve: Callable[..., Any]) -> None:
-    server = serve({"text": "Ann"})
-    assert OpenAIEndpoint("tiny", url=server.url).reply(Request("answer", "Who won?")).tokens is None
-    assert server.requests[0]["body"]["logprobs"] is True
-
-
 UNKNOWN = [
     "I don't know.",
     "I don’t know",

@@ -77,6 +77,7 @@ def test_runs_of_words_tell_a_corpus_in_other_passages(texts: Path) -> None:
 def test_several_are_one_and_texts_elsewhere_are_not_compared(texts: Path, wiki: Wiki) -> None:
     evidence = opened([texts, f"wikipedia:{wiki.api}"], own(*FACTS))
     assert (evidence.name, evidence.shared) == ("facts.txt, wikipedia:127.0.0.1", 2)
+    assert evidence.sha256 != opened([texts], ()).sha256
     files = {source.file for source in evidence.evidence.find("Oslo is the capital of Norway", 4)}
     assert "facts.txt" in files
     assert any("are sent to 127.0.0.1" in note for note in evidence.notes)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -120,6 +121,18 @@ def test_a_line_of_mmlu_with_too_few_columns_is_named(tmp_path: Path) -> None:
         read_task("mmlu", tmp_path)
     with pytest.raises(UsageError, match=r"expected tables such as test/anatomy_test\.csv"):
         read_task("mmlu", tmp_path / "test")
+
+
+def test_the_subjects_of_mmlu_have_four_domains() -> None:
+    from kcard.evaluation.tasks.datasets import DOMAINS, domain_of
+
+    table = tomllib.loads(DOMAINS.read_text(encoding="utf-8"))
+    assert sum(len(subjects.split()) for subjects in table.values()) == 57
+    assert [domain_of(subject) for subject in ("anatomy", "philosophy", "cooking")] == [
+        "other",
+        "humanities",
+        "",
+    ]
 
 
 def test_mmlu_redux_counts_only_questions_without_a_known_error(tmp_path: Path) -> None:

@@ -224,3 +224,12 @@ def test_held_out_predictions_of_a_linear_head_are_those_of_fits_without_the_rec
     )
     means = (signal.sum() - signal) / 23
     np.testing.assert_allclose(unseen, best - means + signal.mean() + 3.5)
+
+
+def test_a_linear_head_that_can_tell_nothing_predicts_the_mean() -> None:
+    random = np.random.default_rng(0)
+    head, unseen = fit_linear(random.normal(size=(500, 5)), random.normal(size=(500, 1)) + 4, np.ones(1))
+    assert np.std(unseen) < 0.1
+    assert head.predict(np.zeros((1, 5)))[0] == pytest.approx(4, abs=0.2)
+    alone, _ = fit_linear(np.ones((1, 2)), np.array([[0.5]]), np.ones(1))
+    assert alone.predict(np.ones((2, 2))).tolist() == [0.5, 0.5]

@@ -10,6 +10,7 @@ from kcard.integrators.bottom_up import BottomUp
 from kcard.integrators.disagreements import (
     beaten_by_index,
     correct_by_corpus,
+    features,
     resolve_conflicts,
     without_duplicates,
 )
@@ -250,6 +251,16 @@ def test_each_card_is_compared_with_its_own_index() -> None:
     assert beaten_by_index([ASKED], [[OWN, other]]) == [[False, False]]
     passages = [other, SAME, replace(OWN, card="d"), replace(OTHER, card="d"), replace(other, card="c")]
     assert beaten_by_index([ASKED], [passages]) == [[False, False, False, False, True]]
+
+
+def test_the_features_are_leads_of_the_model_over_the_best_of_the_index() -> None:
+    (same,) = features([(ASKED, [OWN, looked_up(OWN.text, 0.2)])])
+    assert same == {"bias": 1.0, "relevance": 0.0, "covered": 0.0}
+    (better,) = features([(ASKED, [OWN, OTHER])])
+    (worse,) = features([(ASKED, [OWN, OTHER, SAME])])
+    assert better["relevance"] > max(0.0, worse["relevance"])
+    assert better["covered"] == pytest.approx(0.5)
+    assert worse["covered"] == 0.0
 
 
 @pytest.mark.parametrize(("found", "chosen"), [(SAME, {SAME.text}), (OTHER, {OTHER.text, OWN.text})])

@@ -8,7 +8,7 @@ import pytest
 
 import kcard
 from kcard.hub.registry import Hub
-from kcard.integrators.claims import clauses, holds, specifics, without_marks
+from kcard.integrators.claims import claim_of, clauses, holds, specifics, without_marks
 from kcard.integrators.replies import check_reply
 from kcard.integrators.verification import Verification, calibration, confidence_of, verify
 from kcard.interfaces import Pair, Verdict
@@ -137,6 +137,19 @@ def test_lines_keep_their_indentation_where_marks_are_removed() -> None:
     answer = "Run it [1]:\n```\nif late:\n    wait()\n```\n- first\n  - [1] second\n[2] Then leave."
     plain, _ = without_marks(answer, ["The lock opens.", "The gate closes."])
     assert plain == "Run it:\n```\nif late:\n    wait()\n```\n- first\n  - second\nThen leave."
+
+
+def test_the_claim_is_made_of_question_and_answer() -> None:
+    assert claim_of("Who started Tarnwell?", "Ida Vale") == "Ida Vale started Tarnwell."
+    assert claim_of("When was Tarnwell started?", "2009.") == "Tarnwell started: 2009."
+    long = "Tarnwell was started by Ida Vale in the year 2009."
+    assert claim_of("Who started Tarnwell?", long) == long
+
+
+def test_an_enumeration_is_checked_item_by_item() -> None:
+    items = ["Acknowledge the page quickly", "open an incident channel", "name a good commander."]
+    assert clauses(", ".join(items[:2]) + f", and {items[2]}") == items
+    assert clauses("In 2009, Ida Vale started it in Tarn.") == ["In 2009, Ida Vale started it in Tarn."]
 
 
 def test_an_llms_own_mark_within_quotation_marks_is_one() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kcard.errors import LLMError
+from kcard.llms.generation import common_prefix
 from kcard.llms.transformers_llm import LocalLLM
 from kcard.types import Choice, Example, Reply, Request
 from tests.llms.test_transformers_llm import TEMPLATE, save
@@ -97,3 +98,10 @@ def test_the_option_is_the_likeliest_letter_and_its_confidence_its_share(folder:
     assert reply.choice == reply.text == OPTIONS[int(scores.argmax())].name
     assert reply.confidence == pytest.approx(float(scores.softmax(-1).max()), abs=1e-5)
     assert reply == llm.reply(request), "the same at any temperature"
+
+
+@pytest.mark.parametrize(
+    ("rows", "count"), [([[1, 2, 3], [1, 2, 4]], 2), ([[1, 2], [1, 2, 3]], 1), ([[5], [6]], 0)]
+)
+def test_the_common_beginning_leaves_each_row_a_token(rows: list[list[int]], count: int) -> None:
+    assert common_prefix(rows) == count

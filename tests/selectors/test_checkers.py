@@ -14,7 +14,7 @@ import tests.tiny_models as tiny
 from kcard.errors import ModelUnavailable, UsageError
 from kcard.interfaces import Pair
 from kcard.selectors import checkers, registry
-from kcard.selectors.checkers import MAX_CHUNK_TOKENS, Entailment, chunks
+from kcard.selectors.checkers import MAX_CHUNK_TOKENS, Entailment, chunks, cut
 from kcard.selectors.registry import Loading
 from tests.selectors.conftest import Folder
 
@@ -157,6 +157,16 @@ def test_no_pair_is_longer_than_the_model_reads(tmp_path: Path) -> None:
     (inputs,) = batches
     assert inputs["input_ids"].shape == (1, 128)
     assert int(inputs["token_type_ids"].sum()) > 1, "the claim keeps its place"
+
+
+def test_a_sentence_without_an_end_is_cut_and_nothing_is_lost(folder: Folder) -> None:
+    words = opened("vitaminc", folder("vitaminc")).tokenizer
+    text = "Water boils at sea level " * 200
+    parts = chunks(text, words, 50)
+    assert len(parts) > 10
+    assert " ".join(parts).split() == text.split()
+    assert cut("", words, 5) == ""
+    assert chunks("  ", words, 5) == []
 
 
 @pytest.mark.numeric

@@ -16,7 +16,7 @@ import pytest
 from kcard.errors import CorpusError, UsageError
 from kcard.selectors import local_corpus
 from kcard.selectors.evidence import names, open_evidence
-from kcard.selectors.local_corpus import MAX_PASSAGE_CHARACTERS, LocalCorpus
+from kcard.selectors.local_corpus import MAX_PASSAGE_CHARACTERS, LocalCorpus, parts
 from kcard.training.corpus import CorpusFiles, open_corpus
 from tests.disks import file_size_limit
 from tests.effects import watch
@@ -213,6 +213,14 @@ def test_other_scripts_are_found_also_without_blanks(tmp_path: Path, text: str, 
     best = open_corpus(str(tmp_path / "text.txt")).find(claim, 1)[0]
     assert claim in best.text
     assert len(best.text) <= MAX_PASSAGE_CHARACTERS
+
+
+def test_parts_end_after_sentences_else_after_words_else_anywhere() -> None:
+    assert {p[-1] for p in parts("One short sentence. " * 300)} == {"."}
+    assert {p[-4:] for p in parts("word " * 900)} == {"word"}
+    assert [len(p) for p in parts("x" * 3200)] == [MAX_PASSAGE_CHARACTERS, MAX_PASSAGE_CHARACTERS, 200]
+    assert list(parts("  a  b ")) == ["a b"]
+    assert list(parts(" \n ")) == []
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from kcard.errors import ModelUnavailable
 from kcard.interfaces import Array, Pair
-from kcard.selectors.minilm_checker import WEIGHTS, MiniLMChecker, encode_pairs, grounded, near
+from kcard.selectors.minilm_checker import WEIGHTS, MiniLMChecker, encode_pairs, grounded, near, windows
 from kcard.text import split_sentences
 
 EVIDENCE = "Ron Wyden won the 2022 senate race in Oregon, defeating Jo Rae Perkins."
@@ -151,6 +151,15 @@ def test_any_text_gets_a_score_between_0_and_1(checker: MiniLMChecker) -> None:
     assert scores.shape == (12,)
     assert ((scores >= 0) & (scores <= 1)).all()
     assert checker.support([]).shape == (0,)
+
+
+def test_windows_are_one_or_two_sentences_with_the_claims_words() -> None:
+    text = "Lima is in Peru. Oslo is in Norway. It is cold there. Rome is in Italy."
+    assert windows(split_sentences(text), "Oslo is a cold city in Norway", 2) == [
+        "Oslo is in Norway. It is cold there.",
+        "Oslo is in Norway.",
+    ]
+    assert windows([], "Oslo", 4) == []
 
 
 @pytest.mark.parametrize(

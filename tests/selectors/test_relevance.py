@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kcard.selectors.relevance import Cosine, MiniLMRelevance, top
-from kcard.text import agreement
+from kcard.text import agreement, numbers
 
 QUESTION = "Who won the senate race in Oregon?"
 TEXTS = [
@@ -54,6 +54,10 @@ def test_the_right_year_outweighs_the_nearer_wording() -> None:
 )
 def test_another_number_of_the_same_form_counts_more_than_none(text: str, expected: float) -> None:
     assert agreement("Who won the 5th district in 2022?", text) == pytest.approx(expected)
+
+
+def test_numbers_are_read_without_the_marks_around_them() -> None:
+    assert numbers("In 2022, the 5TH of 1,200.") == {"2022", "5th", "1,200"}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from kcard.embedded.question_forms import form_of
 from kcard.llms.extraction.extract import extract
 from kcard.llms.extraction.scope import in_scope, names_unknown_version
-from kcard.llms.extraction.times import PRESENT_YEAR, includes_year, period_of, weekdays
+from kcard.llms.extraction.times import PRESENT_YEAR, asked_period, includes_year, period_of, weekdays
 
 FEES = "Millers pay 40 coins a year. Carters pay 5 coins. Before 1919 millers paid 30 coins."
 
@@ -50,6 +50,12 @@ def test_the_fee_of_the_time_that_is_asked_about_answers(question: str, text: st
     found = extract(question, [FEES])
     assert found is not None
     assert found.text == text
+
+
+def test_a_question_in_the_present_tense_asks_about_now() -> None:
+    assert asked_period("Who is the miller?") == (PRESENT_YEAR, PRESENT_YEAR)
+    assert asked_period("Who was the miller?") is None
+    assert asked_period("Who was the miller before 1919?") == (-math.inf, 1918.0)
 
 
 @pytest.mark.parametrize(

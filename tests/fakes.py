@@ -1,6 +1,7 @@
 """Stand-ins that several test modules share: an LLM, a representation, a parsed page."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from html.parser import HTMLParser
 
 import numpy as np
@@ -37,6 +38,18 @@ class Says(LLM):
         return Reply(self.replies.pop(0) if len(self.replies) > 1 else self.replies[0])
 
 
+class Replies(LLM):
+    """An LLM whose reply to a request a function gives; it keeps the requests."""
+
+    def __init__(self, reply: Callable[[Request], Reply]) -> None:
+        self._reply = reply
+        self.requests: list[Request] = []
+
+    def reply(self, request: Request) -> Reply:
+        self.requests.append(request)
+        return self._reply(request)
+
+
 class WrittenCards(Generator):
     """A pool whose cards generate what `write` returns for (card, number of documents), whatever the question.
 
@@ -70,6 +83,18 @@ class Supports(Checker):
         return np.full(len(pairs), self.score, dtype=np.float32)
 
 
+@dataclass(frozen=True)
+class WordOverlap(Checker):
+    """A small real checker: the share of the claim's words that the evidence holds."""
+
+    def support(self, pairs: Sequence[Pair]) -> Array:
+        shares = []
+        for pair in pairs:
+            claim, evidence = set(pair.claim.lower().split()), set(pair.evidence.lower().split())
+            shares.append(len(claim & evidence) / len(claim))
+        return np.array(shares, dtype=np.float32)
+
+
 class FirstBest(Relevance):
     """Relevance that likes the first text best."""
 
@@ -95,6 +120,15 @@ class LetterCounts:
     def vectors(self, questions: Sequence[str]) -> Array:
         alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
         return np.array([[q.count(c) for c in alphabet] for q in questions], dtype=np.float32).reshape(-1, 36)
+
+
+class Points:
+    """A representation that reads the vector off the question: "1 2 3"."""
+
+    name, digest = "points", "0" * 64
+
+    def vectors(self, questions: Sequence[str]) -> Array:
+        return np.array([question.split() for question in questions], dtype=np.float32)
 
 
 class ParsedPage(HTMLParser):

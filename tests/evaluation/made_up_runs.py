@@ -2,11 +2,12 @@
 
 import random
 from collections.abc import Mapping
+from typing import Any
 
 from kcard.evaluation.runs.results import EvalResult, RecordedCall
 from kcard.evaluation.runs.run import Run, RunPlan, RunTask
 
-__all__ = ["TASKS", "made_up_results", "made_up_run"]
+__all__ = ["TASKS", "made_up_result", "made_up_results", "made_up_run"]
 
 # How often a setting is right, its calls of the LLM and its seconds a question.
 SETTINGS: Mapping[str, tuple[float, int, float]] = {
@@ -81,6 +82,12 @@ def made_up_results(run: Run, seed: int = 0) -> list[EvalResult]:
             )
         )
     return results
+
+
+def made_up_result(id_: str, setting: str, right: bool, **more: Any) -> EvalResult:
+    """One of a question that Ruiz is the answer to."""
+    reply = "Ruiz" if right else "Lind"
+    return EvalResult("midterm", setting, id_, "Who won?", ("Ruiz",), reply, {"em": float(right)}, **more)
 
 
 def trace(chance: random.Random, number: int, reply: str) -> dict[str, object]:

@@ -14,7 +14,7 @@ from kcard.evaluation.records import Mean
 from kcard.evaluation.report.page import render
 from kcard.evaluation.report.report import make_report
 from kcard.evaluation.runs.results import EvalResult, RecordedCall
-from tests.evaluation.made_up_runs import made_up_results, made_up_run
+from tests.evaluation.made_up_runs import made_up_result, made_up_results, made_up_run
 
 METRICS = {"midterm": "em"}
 
@@ -24,19 +24,10 @@ def result(
 ) -> EvalResult:
     """Two cards wrote, unless the setting is direct; those in `kept` were kept."""
     wrote = () if setting == "direct" else ("house", "senate")
-    return EvalResult(
-        "midterm",
-        setting,
-        str(number),
-        "Who won?",
-        ("Ruiz",),
-        "Ruiz" if right else "Lind",
-        {"em": float(right)},
-        group=group,
-        calls=(RecordedCall("answer", "Who won?", "Ruiz"),),
-        seconds=seconds,
-        trace={"passages": [{"card": card, "kept": card in selected} for card in wrote]},
-    )
+    passages = [{"card": card, "kept": card in selected} for card in wrote]
+    calls = (RecordedCall("answer", "Who won?", "Ruiz"),)
+    more = {"group": group, "calls": calls, "seconds": seconds, "trace": {"passages": passages}}
+    return made_up_result(str(number), setting, right, **more)
 
 
 RESULTS = [

@@ -131,12 +131,8 @@ def test_a_card_that_lies_is_faithful_to_its_corpus_and_not_factual(
     assert liar.worst[0].evidence.text.startswith("Astronomy. ")
     assert liar.worst[0].window.startswith("Of ")
     assert (liar.ranked_by, liar.evidence, liar.asked, liar.documents) == ("factuality", "atlas.jsonl", 6, 1)
-
-
-def test_scores_are_broken_down_by_the_queries_domain(hub: Hub, evidence: Path, queries: Path) -> None:
-    taken = audited(hub, "liar", queries=queries, evidence=evidence, documents=1)
-    inner, outer = taken.domains
-    assert [(d.name, d.queries) for d in taken.domains] == [("inner", 2), ("outer", 4)]
+    inner, outer = liar.domains
+    assert [(d.name, d.queries) for d in liar.domains] == [("inner", 2), ("outer", 4)]
     assert inner.factuality.mean < outer.factuality.mean
 
 

@@ -6,16 +6,14 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import OPTConfig, OPTForCausalLM, PreTrainedTokenizerFast
+from transformers import OPTConfig, OPTForCausalLM
 
 from kcard.api.exam import exam
 from kcard.cards.card import Card, finish
@@ -31,10 +29,11 @@ from kcard.evaluation.questions import ExamQuestion, make_questions
 from kcard.evaluation.recall import chance_recall, judge_answered, score_recall
 from kcard.evaluation.records import Distribution, Exam, ExamRun, Mean, read_exam
 from kcard.events import Event
-from kcard.interfaces import Array, Checker, Pair
 from kcard.manifest import Base, Manifest, Training, seal
 from kcard.types import Passage, Source
 from tests.effects import watch
+from tests.fakes import WordOverlap
+from tests.tiny_tokenizers import of_bytes
 
 RIVERS = [
     ("Rhine", "North Sea"),
@@ -54,27 +53,8 @@ RECALLED = 4
 CORPUS_SHA256 = hashlib.sha256("\n".join(TEXTS).encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class WordOverlap(Checker):
-    """A small real checker: the share of the claim's words that the evidence holds."""
-
-    def support(self, pairs: Sequence[Pair]) -> Array:
-        words = [(set(pair.claim.lower().split()), set(pair.evidence.lower().split())) for pair in pairs]
-        return np.array([len(claim & text) / len(claim) for claim, text in words], dtype=np.float32)
-
-
 def tokenizer() -> Any:
-    bpe = Tokenizer(models.WordLevel(unk_token="<unk>"))
-    bpe.pre_tokenizer = pre_tokenizers.Metaspace()
-    bpe.decoder = decoders.Metaspace()
-    special = ["<pad>", "<s>", "</s>", "<unk>"]
-    bpe.train_from_iterator(
-        [*TEXTS, *FILE_QUESTIONS, *(question.text for question in QUESTIONS)],
-        trainers.WordLevelTrainer(special_tokens=special, show_progress=False),
-    )
-    bpe.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-    fast: Any = PreTrainedTokenizerFast
-    return fast(tokenizer_object=bpe, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+    return of_bytes([*TEXTS, *FILE_QUESTIONS, *(question.text for question in QUESTIONS)], size=600)
 
 
 def stated(question: ExamQuestion) -> str:
@@ -212,28 +192,19 @@ def test_an_exam_tells_recall_faithfulness_and_lift_and_travels_with_the_card(ca
 def test_factuality_is_measured_against_the_evidence_given_and_ranks_the_passages(
     card: Path, tmp_path: Path
 ) -> None:
-    independent = tmp_path / "atlas.txt"
     fact = stated(QUESTIONS[0])
-    independent.write_text(f"{fact}\nRhone: a river of France.\n")
-    result = examined(card, evidence=independent)
+    (tmp_path / "atlas.txt").write_text(f"{fact.upper()}\nRhone: a river of France.\n")
+    (tmp_path / "lakes.txt").write_text("Lakes are deep.\n")
+    result = examined(card, evidence=[tmp_path / "atlas.txt", tmp_path / "lakes.txt"])
+    assert (result.evidence, result.evidence_shared) == ("atlas.txt, lakes.txt", 1)
     assert result.factuality.scores[0] == 1.0
     assert max(result.factuality.scores[1:]) < 1.0
     assert result.factuality.unknown == 0
     assert set(result.faithfulness.scores) == {1.0}
-    assert (result.evidence, result.ranked_by) == ("atlas.txt", "factuality")
+    assert result.ranked_by == "factuality"
     assert result.best[0].text == fact
     ranked = [judged.factuality for judged in (*result.best, *result.worst[::-1])]
     assert ranked == sorted(result.factuality.scores, reverse=True)
-
-
-def test_several_evidences_are_one_and_what_they_share_with_the_corpus_is_counted(
-    card: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "a.txt").write_text(f"Volcanoes erupt.\n{TEXTS[2].upper()}\n")
-    (tmp_path / "b.txt").write_text("Lakes are deep.\n")
-    result = examined(card, evidence=[tmp_path / "a.txt", tmp_path / "b.txt"])
-    assert (result.evidence, result.evidence_shared) == ("a.txt, b.txt", 1)
-    assert result.evidence_sha256 != examined(card, evidence=[tmp_path / "a.txt"]).evidence_sha256
 
 
 def test_a_passage_that_no_evidence_speaks_of_is_unknown_and_not_zero(card: Path, tmp_path: Path) -> None:

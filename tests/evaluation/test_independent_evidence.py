@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ import kcard
 from kcard.cli.options import option, value_of
 from kcard.config_file import Setting, SettingOrigin
 from kcard.errors import CorpusError, UsageError
-from kcard.evaluation.independent_evidence import read_independent
+from kcard.evaluation.independent_evidence import IndependentEvidence, read_independent
 from kcard.text import passage_digest
 from kcard.training.train import train
 from kcard.types import Source
@@ -37,10 +38,15 @@ def own(*texts: str) -> list[str]:
     return [passage_digest(text) for text in texts]
 
 
+def opened(*arguments: Any) -> IndependentEvidence:
+    evidence = read_independent(*arguments)
+    assert evidence is not None
+    return evidence
+
+
 def test_none_is_none_and_one_keeps_its_name_and_digest(texts: Path) -> None:
     assert read_independent((), own(*FACTS)) is None
-    evidence = read_independent([texts], own("Something else."))
-    assert evidence is not None
+    evidence = opened([texts], own("Something else."))
     assert (evidence.name, evidence.shared, len(evidence.sha256)) == ("facts.txt", 0, 64)
     assert evidence.evidence.find("Lima", 1)[0].text == FACTS[1]
 
@@ -48,8 +54,7 @@ def test_none_is_none_and_one_keeps_its_name_and_digest(texts: Path) -> None:
 def test_the_card_s_own_text_is_refused_and_a_part_of_it_is_counted(texts: Path) -> None:
     with pytest.raises(UsageError, match="every text in it is a passage of the card's own corpus"):
         read_independent([texts], own(*FACTS, "More."))
-    evidence = read_independent([texts], own(FACTS[0]))
-    assert evidence is not None
+    evidence = opened([texts], own(FACTS[0]))
     assert evidence.shared == 1
 
 
@@ -62,19 +67,17 @@ def test_runs_of_words_tell_a_corpus_in_other_passages(texts: Path) -> None:
         Source("Lima lies at the river Rimac, not far from the sea, and has a large port nearby."),
     ]
     texts.write_text(f"{FACTS[1]}\nAs is told: {LONG.lower()}\n", encoding="utf-8")
-    evidence = read_independent([texts], own(*(source.text for source in corpus)), corpus)
-    assert evidence is not None
+    evidence = opened([texts], own(*(source.text for source in corpus)), corpus)
     assert (evidence.shared, evidence.overlap) == (1, 0.5)
     texts.write_text("The harbour of Oslo is old.\nThe king gave the town its rights.\n", encoding="utf-8")
-    other = read_independent([texts], own(*(source.text for source in corpus)), corpus)
-    assert other is not None
+    other = opened([texts], own(*(source.text for source in corpus)), corpus)
     assert (other.shared, other.overlap) == (0, 0.0)
 
 
 def test_several_are_one_and_texts_elsewhere_are_not_compared(texts: Path, wiki: Wiki) -> None:
-    evidence = read_independent([texts, f"wikipedia:{wiki.api}"], own(*FACTS))
-    assert evidence is not None
+    evidence = opened([texts, f"wikipedia:{wiki.api}"], own(*FACTS))
     assert (evidence.name, evidence.shared) == ("facts.txt, wikipedia:127.0.0.1", 2)
+    assert evidence.sha256 != opened([texts], ()).sha256
     files = {source.file for source in evidence.evidence.find("Oslo is the capital of Norway", 4)}
     assert "facts.txt" in files
     assert any("are sent to 127.0.0.1" in note for note in evidence.notes)

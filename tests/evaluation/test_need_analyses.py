@@ -12,6 +12,7 @@ from kcard.evaluation.records import Mean
 from kcard.evaluation.runs.results import EvalResult, RecordedCall
 from kcard.llms.prompts import render
 from kcard.types import Example, Request, Turn
+from tests.evaluation.made_up_runs import made_up_result
 
 METRICS = {"midterm": "em"}
 
@@ -19,17 +20,8 @@ METRICS = {"midterm": "em"}
 def result(
     number: int, setting: str, right: bool, gate: str, fired: bool, calls: Sequence[RecordedCall] = ()
 ) -> EvalResult:
-    return EvalResult(
-        "midterm",
-        setting,
-        str(number),
-        "Who won?",
-        ("Ruiz",),
-        "Ruiz" if right else "Lind",
-        {"em": float(right)},
-        calls=tuple(calls),
-        trace={"gate": {"name": gate, "score": 0.5, "fired": fired}},
-    )
+    trace = {"gate": {"name": gate, "score": 0.5, "fired": fired}}
+    return made_up_result(str(number), setting, right, calls=tuple(calls), trace=trace)
 
 
 def need(template: int, reply: str, turns: tuple[Turn, ...] = ()) -> RecordedCall:

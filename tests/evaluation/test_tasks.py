@@ -128,9 +128,11 @@ def test_the_subjects_of_mmlu_have_four_domains() -> None:
 
     table = tomllib.loads(DOMAINS.read_text(encoding="utf-8"))
     assert sum(len(subjects.split()) for subjects in table.values()) == 57
-    assert domain_of("anatomy") == "other"
-    assert domain_of("philosophy") == "humanities"
-    assert domain_of("cooking") == ""
+    assert [domain_of(subject) for subject in ("anatomy", "philosophy", "cooking")] == [
+        "other",
+        "humanities",
+        "",
+    ]
 
 
 def test_mmlu_redux_counts_only_questions_without_a_known_error(tmp_path: Path) -> None:
@@ -266,10 +268,7 @@ def test_a_question_of_popqa_is_shown_one_of_each_other_relation(tmp_path: Path)
 
 
 def read(tmp_path: Path, name: str, data: Any, file: str = "data.json") -> TaskData:
-    path = tmp_path / file
-    lines = "".join(json.dumps(row) + "\n" for row in data) if path.suffix == ".jsonl" else json.dumps(data)
-    path.write_text(data if path.suffix == ".csv" else lines)
-    return read_task(name, path)
+    return read_task(name, written(tmp_path / file, data))
 
 
 def chosen(item: Item) -> str:
@@ -315,7 +314,8 @@ def test_the_table_of_truthfulqa_has_categories(tmp_path: Path) -> None:
         f"x,Physics,What does ice do {n}?,It melts.,It melts.; Melt,It burns.; It sings.,web\n"
         for n in range(30)
     )
-    items = read(tmp_path, "truthfulqa", table, "TruthfulQA.csv").items
+    (tmp_path / "TruthfulQA.csv").write_text(table)
+    items = read_task("truthfulqa", tmp_path / "TruthfulQA.csv").items
     assert {(item.group, chosen(item), len(item.choices)) for item in items} == {("Physics", "It melts.", 3)}
 
 

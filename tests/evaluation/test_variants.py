@@ -10,6 +10,7 @@ from kcard.evaluation.analyses.variants import added_cards, document_counts, pat
 from kcard.evaluation.plots import Curves, Heat, Intervals
 from kcard.evaluation.records import Mean
 from kcard.evaluation.runs.results import EvalResult
+from tests.evaluation.made_up_runs import made_up_result
 
 METRICS = {"midterm": "em"}
 GROUPS = {"1": "house", "2": "house", "3": "senate", "4": "senate"}
@@ -18,16 +19,7 @@ GROUPS = {"1": "house", "2": "house", "3": "senate", "4": "senate"}
 def results(right: Mapping[str, str]) -> list[EvalResult]:
     """Four questions under each setting; `right`: which of them it answers."""
     return [
-        EvalResult(
-            "midterm",
-            setting,
-            id_,
-            "Who won?",
-            ("Ruiz",),
-            "Ruiz",
-            {"em": float(id_ in answered)},
-            group=group,
-        )
+        made_up_result(id_, setting, id_ in answered, group=group)
         for setting, answered in right.items()
         for id_, group in GROUPS.items()
     ]

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from kcard.errors import UsageError
 from kcard.gates.base import Always, Never, RandomShare, Resources
 from kcard.gates.bm25 import BM25
 from kcard.gates.records import Query, Record
-from kcard.gates.self_ask import SelfAsk, SelfAskEnsemble, needs
+from kcard.gates.self_ask import SelfAsk, SelfAskEnsemble
 from kcard.index import Index
-from kcard.interfaces import LLM, Array, Gate
+from kcard.interfaces import Array, Gate
 from kcard.text import words
 from kcard.types import Example, Question, Reply, Request
-from tests.fakes import questions
+from tests.fakes import Replies, questions
 
 SAMPLE = [
     "Who wrote Emma?",
@@ -46,14 +45,6 @@ def bm25(question: str) -> float:
 def test_bm25_is_the_mean_relevance_to_the_questions_of_the_sample(question: str) -> None:
     gate = BM25.fit(RECORDS, {}, Resources())
     assert gate.scores([Query(question)])[0] == pytest.approx(bm25(question), rel=1e-4, abs=1e-6)
-    searched = sum(score for _, score in Index.build(SAMPLE).search(question, 4)) / 4
-    assert gate.scores([Query(question)])[0] == pytest.approx(searched, rel=1e-5, abs=1e-6)
-
-
-def test_bm25_seeks_for_questions_unlike_the_sample() -> None:
-    gate = BM25.fit(RECORDS, {"percentile": 50}, Resources())
-    near, far, none = gate.scores([Query("Who wrote Emma?"), Query("Does BRCA1 encode a kinase?"), Query("")])
-    assert near >= gate.threshold > far >= none == 0
 
 
 @pytest.mark.parametrize("percentile", [25, 50, 75])
@@ -64,9 +55,7 @@ def test_bm25s_threshold_is_a_percentile_of_the_samples_scores_each_without_itse
     assert gate.threshold == pytest.approx(np.percentile(own, percentile))
 
 
-def test_bm25_needs_records_and_gets_along_with_questions_without_a_word() -> None:
-    with pytest.raises(UsageError, match="gate bm25: no records"):
-        BM25.fit([], {}, Resources())
+def test_bm25_gets_along_with_one_record_and_with_questions_without_a_word() -> None:
     assert BM25.fit(RECORDS[:1], {}, Resources()).threshold == 0
     gate = BM25.fit([Record("???", 1, 1)], {}, Resources())
     assert gate.scores([Query("???")]).tolist() == [0.0]
@@ -87,36 +76,24 @@ def test_random_decides_by_seed_and_question_alone() -> None:
     assert abs(np.corrcoef(other, gate.scores(QUERIES))[0, 1]) < 0.1
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
-def test_a_share_that_is_none_is_refused(share: float) -> None:
-    with pytest.raises(UsageError, match="gate random: share is"):
-        RandomShare.fit(RECORDS, {"share": share}, Resources())
-
-
 # Gates give a score; one comparison decides.
 
 
-class Scripted(LLM):
-    """An LLM that needs more wherever the question speaks of elections."""
-
-    def __init__(self) -> None:
-        self.requests: list[Request] = []
-
-    def reply(self, request: Request) -> Reply:
-        self.requests.append(request)
-        need = 0.9 if "election" in request.question else 0.2
-        return Reply("Yes" if need > 0.5 else "No", yes=need)
+def need_of_elections(request: Request) -> Reply:
+    """More is needed wherever the question speaks of elections."""
+    need = 0.9 if "election" in request.question else 0.2
+    return Reply("Yes" if need > 0.5 else "No", yes=need)
 
 
 def test_always_asks_cards_and_never_does_not_and_neither_asks_the_llm() -> None:
-    llm = Scripted()
+    llm = Replies(need_of_elections)
     assert [d.fired for d in Always(llm).decide(questions("a", "b"), "always")] == [True, True]
     assert [d.fired for d in Never(llm).decide(questions("a", "b"), "never")] == [False, False]
     assert llm.requests == []
 
 
 def test_self_ask_scores_one_minus_the_need_with_one_request_a_question() -> None:
-    llm = Scripted()
+    llm = Replies(need_of_elections)
     examples = (Example("need", "2+2?", "No"),)
     decisions = SelfAsk(llm, examples).decide(questions("Who won the election?", "What is 2+2?"), "self-ask")
     assert [d.fired for d in decisions] == [True, False]
@@ -131,18 +108,6 @@ def test_a_score_on_the_threshold_does_not_ask_the_cards() -> None:
 
     (decision,) = Even().decide(questions("q"), "even")
     assert not decision.fired
-
-
-class Votes(LLM):
-    """An LLM that replies to the three wordings one after the other."""
-
-    def __init__(self, votes: Sequence[float | None]) -> None:
-        self.votes = list(votes)
-        self.templates: list[int] = []
-
-    def reply(self, request: Request) -> Reply:
-        self.templates.append(request.template)
-        return Reply("", yes=self.votes.pop(0))
 
 
 @pytest.mark.parametrize(
@@ -160,14 +125,9 @@ class Votes(LLM):
 def test_of_three_wordings_the_majority_decides(
     votes: Sequence[float | None], score: float, fired: bool
 ) -> None:
-    llm = Votes(votes)
+    left = list(votes)
+    llm = Replies(lambda _: Reply("", yes=left.pop(0)))
     (decision,) = SelfAskEnsemble(llm).decide(questions("q"), "self-ask-ensemble")
     assert decision.score == pytest.approx(score, abs=1e-6)
     assert decision.fired is fired
-    assert llm.templates == [0, 1, 2]
-
-
-def test_a_need_is_asked_with_the_knowledge_so_far() -> None:
-    llm = Scripted()
-    assert needs(llm, [Request("need", "q", ("k",))]) == [0.2]
-    assert llm.requests[0].knowledge == ("k",)
+    assert [request.template for request in llm.requests] == [0, 1, 2]

@@ -3,10 +3,9 @@
 import base64
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,35 +25,9 @@ from kcard.evaluation.gates.calibration import (
 from kcard.evaluation.gates.outcome import best_within_budget, cost_curve
 from kcard.evaluation.metrics import holm
 from kcard.gates import registry
-from kcard.gates.base import FittedGate, Resources
+from kcard.gates.base import Resources
 from kcard.gates.records import Query, Record, write_records
-from kcard.interfaces import Array
-
-
-@dataclass
-class Popular(FittedGate):
-    """Its score is the popularity of the question, times how many records it was fitted on."""
-
-    scale: float = 1.0
-    options: Mapping[str, Any] = ()  # type: ignore[assignment]
-    threshold: float = 0.0
-    kind = "popular"
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        return self.options
-
-    @classmethod
-    def fit(cls, records: Sequence[Record], settings: Mapping[str, Any], resources: Resources) -> Self:
-        del resources
-        return cls(len(records), settings)
-
-    @classmethod
-    def restore(cls, *told: Any) -> Self:
-        raise NotImplementedError
-
-    def scores(self, queries: Sequence[Query]) -> Array:
-        return np.array([self.scale * (query.popularity or 0) for query in queries], dtype=np.float32)
+from tests.gates.unsaved_gates import Popular
 
 
 def records(count: int, told: float, seed: int = 0) -> list[Record]:

@@ -20,27 +20,21 @@ from kcard.errors import UsageError
 from kcard.gates.records import Record, read_records, write_records
 from kcard.hub.registry import Hub
 from kcard.integrators.pipeline import Pipeline
-from kcard.interfaces import LLM
 from kcard.manifest import Manifest
 from kcard.types import Reply, Request, Source
 from tests.command import Kcard
+from tests.fakes import Replies
 
 ANSWERS = {"Which planet does Io circle?": "Jupiter", "Which planet does Titan circle?": "Saturn"}
 
 
-class Knowing(LLM):
-    """An LLM that knows Io's planet and otherwise repeats its knowledge."""
-
-    def __init__(self) -> None:
-        self.requests: list[Request] = []
-
-    def reply(self, request: Request) -> Reply:
-        self.requests.append(request)
-        if request.kind == "document":
-            return Reply(f"The LLM's own text on {request.question.rstrip('?')}.")
-        if "Io" in request.question and not request.knowledge:
-            return Reply("Jupiter")
-        return Reply(" ".join(request.knowledge) or "I don't know.")
+def knowing(request: Request) -> Reply:
+    """Io's planet is known; otherwise the knowledge is repeated."""
+    if request.kind == "document":
+        return Reply(f"The LLM's own text on {request.question.rstrip('?')}.")
+    if "Io" in request.question and not request.knowledge:
+        return Reply("Jupiter")
+    return Reply(" ".join(request.knowledge) or "I don't know.")
 
 
 @pytest.fixture
@@ -68,7 +62,7 @@ def test_collecting_answers_both_ways_and_carries_over_what_the_file_tells(
     titan: Hub, tmp_path: Path
 ) -> None:
     source = asked(tmp_path / "q.jsonl", s_pop=7, prop="planet", label="moon")
-    totals = collect(source, tmp_path / "r.jsonl", llm=Knowing(), mode="bottom-up", hub=titan)
+    totals = collect(source, tmp_path / "r.jsonl", llm=Replies(knowing), mode="bottom-up", hub=titan)
     io, other = read_records(tmp_path / "r.jsonl")
     assert (io.correct_without, io.correct_with) == (1, 0)
     assert (other.correct_without, other.correct_with) == (0, 1)
@@ -80,16 +74,10 @@ def test_collecting_answers_both_ways_and_carries_over_what_the_file_tells(
     assert totals.calls == 4
 
 
-class Choosing(LLM):
-    """Takes option B without knowledge, the option that the knowledge names with it; keeps the requests."""
-
-    def __init__(self) -> None:
-        self.requests: list[Request] = []
-
-    def reply(self, request: Request) -> Reply:
-        self.requests.append(request)
-        read = " ".join(request.knowledge)
-        return Reply(next((choice.name for choice in request.choices if choice.description in read), "B"))
+def choosing(request: Request) -> Reply:
+    """Option B is taken without knowledge, the option that the knowledge names with it."""
+    read = " ".join(request.knowledge)
+    return Reply(next((choice.name for choice in request.choices if choice.description in read), "B"))
 
 
 def test_data_sets_are_collected_as_they_come_with_their_options_and_demonstrations(
@@ -102,7 +90,7 @@ def test_data_sets_are_collected_as_they_come_with_their_options_and_demonstrati
     demos = [{"question": "What does Io circle?\nA. Saturn B. Jupiter", "answer": "B", "id": 9}]
     data = {"dataset": "MidtermQA-binary", "demos": demos, "testset": rows}
     (tmp_path / "binary.json").write_text(json.dumps(data))
-    llm = Choosing()
+    llm = Replies(choosing)
     collect(tmp_path / "binary.json", tmp_path / "r.jsonl", llm=llm, mode="bottom-up", hub=titan)
     for record in read_records(tmp_path / "r.jsonl"):
         assert (record.correct_without, record.correct_with) == (0, 1)
@@ -128,17 +116,17 @@ def test_questions_of_a_task_that_read_the_same_are_asked_once(titan: Hub, tmp_p
         for n, genre in enumerate(["opera", "novel"])
     ]
     (tmp_path / "popqa.json").write_text(json.dumps(rows))
-    collect(tmp_path / "popqa.json", tmp_path / "r.jsonl", task="popqa", llm=Knowing(), hub=titan)
+    collect(tmp_path / "popqa.json", tmp_path / "r.jsonl", task="popqa", llm=Replies(knowing), hub=titan)
     (record,) = read_records(tmp_path / "r.jsonl")
     assert (record.answers, record.relation, record.popularity) == (("opera", "novel"), "genre", 5.0)
 
 
 def test_resuming_asks_only_what_is_missing_and_another_metric_is_refused(titan: Hub, tmp_path: Path) -> None:
     source, target = asked(tmp_path / "q.jsonl"), tmp_path / "r.jsonl"
-    collect(source, target, llm=Knowing(), mode="bottom-up", hub=titan)
+    collect(source, target, llm=Replies(knowing), mode="bottom-up", hub=titan)
     whole = target.read_text(encoding="utf-8")
     target.write_text(whole.splitlines(keepends=True)[0] + '{"quest', encoding="utf-8")
-    llm = Knowing()
+    llm = Replies(knowing)
     run = Collection(source, target, llm=llm, mode="bottom-up", hub=titan, resume=True)
     assert run.done == 1
     run.run()
@@ -155,9 +143,9 @@ def test_collecting_refuses_what_would_make_no_records(titan: Hub, tmp_path: Pat
         ({"metric": "bleu"}, "metric 'bleu'"),
     ):
         with pytest.raises(UsageError, match=message):
-            Collection(source, tmp_path / "r.jsonl", llm=Knowing(), hub=titan, **options)  # type: ignore[arg-type]
+            Collection(source, tmp_path / "r.jsonl", llm=Replies(knowing), hub=titan, **options)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="is the questions file"):
-        Collection(source, source, llm=Knowing(), hub=titan)
+        Collection(source, source, llm=Replies(knowing), hub=titan)
     assert not (tmp_path / "r.jsonl").exists()
 
 
@@ -184,7 +172,7 @@ def test_ctrl_c_while_collecting_keeps_what_is_there(serve: Callable[..., Any], 
 def test_a_fitted_gate_decides_in_every_mode_by_its_own_threshold(titan: Hub, mode: Any) -> None:
     records = [Record(q, float("Io" in q), float("Titan" in q)) for q in ANSWERS]
     fitted, path = gating.fit([*records, *records], "skr-knn", settings={"k": 1})
-    found = Pipeline(gate=str(path), mode=mode, llm=Knowing(), hub=titan)(list(ANSWERS))
+    found = Pipeline(gate=str(path), mode=mode, llm=Replies(knowing), hub=titan)(list(ANSWERS))
     assert [answer.gate.fired for answer in found] == [False, True]
     assert {answer.gate.name for answer in found} == {"skr-knn"}
     assert fitted.threshold == 0.5
@@ -193,7 +181,7 @@ def test_a_fitted_gate_decides_in_every_mode_by_its_own_threshold(titan: Hub, mo
 
 def test_an_llm_writes_as_a_card_and_is_counted(titan: Hub) -> None:
     adding.add("llm:self", description="What the LLM knows", name="own", hub=titan)
-    llm = Knowing()
+    llm = Replies(knowing)
     (answer,) = Pipeline(gate="always", mode="bottom-up", cards=["own"], llm=llm, hub=titan)(
         ["Which planet does Titan circle?"]
     )
@@ -204,12 +192,12 @@ def test_an_llm_writes_as_a_card_and_is_counted(titan: Hub) -> None:
 
 def test_a_card_does_not_choose_a_remote_llm_for_its_user(titan: Hub) -> None:
     adding.add("llm:openai:far", description="What a far LLM knows", hub=titan)
-    (answer,) = Pipeline(gate="always", mode="bottom-up", llm=Knowing(), hub=titan)(
+    (answer,) = Pipeline(gate="always", mode="bottom-up", llm=Replies(knowing), hub=titan)(
         ["Which planet has Titan?"]
     )
     assert answer.cards == ("titan",)
     assert "left out: far@v1" in " ".join(answer.notes)
-    pipeline = Pipeline(gate="always", mode="bottom-up", cards=["far"], llm=Knowing(), hub=titan)
+    pipeline = Pipeline(gate="always", mode="bottom-up", cards=["far"], llm=Replies(knowing), hub=titan)
     with pytest.raises(UsageError, match=r"'openai:far', which would send questions to a remote service"):
         pipeline(["q?"])
 

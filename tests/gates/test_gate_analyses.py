@@ -13,8 +13,8 @@ from kcard.api.gates import analyse
 from kcard.cli.main import app
 from kcard.errors import UsageError
 from kcard.gates.records import Record, write_records
-from kcard.interfaces import LLM
 from kcard.types import Reply, Request
+from tests.fakes import Replies
 
 TOPICS = ("cats", "rivers", "poems")
 
@@ -87,20 +87,19 @@ def test_recall_is_told_apart_by_what_cards_did() -> None:
     assert found["all"] == (10, 0.6)
 
 
-class Knowing(LLM):
+def knowing(records: Sequence[Record], boasting: int) -> Replies:
     """An LLM that says in every wording but one that it knows what it is right about; in that one it always knows."""
+    known = {record.question: record.correct_without > 0 for record in records}
 
-    def __init__(self, records: Sequence[Record], boasting: int) -> None:
-        self._known = {record.question: record.correct_without > 0 for record in records}
-        self._boasting = boasting
-
-    def reply(self, request: Request) -> Reply:
-        knows = request.template == self._boasting or self._known[request.question]
+    def reply(request: Request) -> Reply:
+        knows = request.template == boasting or known[request.question]
         return Reply("No" if knows else "Yes", yes=0.0 if knows else 1.0)
+
+    return Replies(reply)
 
 
 def test_the_word_of_an_llm_is_judged_in_each_wording() -> None:
-    found = analyse("self-ask-templates", {"own": popular()}, llm=Knowing(popular(), boasting=5))
+    found = analyse("self-ask-templates", {"own": popular()}, llm=knowing(popular(), boasting=5))
     by = {row["template"]: row for row in found.rows}
     assert [(row["template"], row["paper"]) for row in found.rows][2:4] == [(2, "knowledge-card"), (3, "skr")]
     assert (by[0]["accuracy_known"], by[0]["accuracy"], by[0]["beneficial_guidance"]) == (1.0, 1.0, 1.0)

@@ -17,6 +17,7 @@ from kcard.gates.features import MiniLMRepresentation
 from kcard.gates.popularity import BOUND, Popularity, Relations, best_threshold, mask_names
 from kcard.gates.records import Query, Record, digest
 from kcard.gates.registry import load, save
+from kcard.interfaces import Array
 
 HALVES = st.sampled_from([0.0, 0.5, 1.0])
 ROWS = st.tuples(st.one_of(st.integers(0, 5).map(float), st.floats(0, 690)), HALVES, HALVES)
@@ -43,12 +44,6 @@ def brute_force(rows: Sequence[tuple[float, float, float]]) -> float:
 def test_the_threshold_is_the_one_of_brute_force(rows: list[tuple[float, float, float]]) -> None:
     scores, without, with_ = zip(*rows, strict=True)
     assert best_threshold(scores, without, with_) == brute_force(rows)
-
-
-def test_where_knowledge_never_helps_or_always_does_the_threshold_is_a_finite_bound() -> None:
-    assert best_threshold([1, 2], [1, 1], [0, 1]) == -BOUND
-    assert best_threshold([1, 2], [0, 0], [1, 1]) == BOUND
-    assert best_threshold([1, 2], [0.5, 0.5], [0.5, 0.5]) == -BOUND, "of equals, the one that seeks least"
 
 
 def record(question: str, popularity: float | None, knows: bool, relation: str | None = None) -> Record:
@@ -89,6 +84,17 @@ def test_without_a_relation_the_nearest_one_of_the_records_counts_and_an_odd_que
     assert scores(gate, films, books) == [False, True]
     odd = Query("Is it going to rain over the hills tomorrow", None, 200)
     assert gate.scores([odd])[0] == pytest.approx(np.log1p(200) - gate.pooled, rel=1e-6)
+
+
+def test_relations_are_compared_by_their_own_encoder_alone() -> None:
+    class Unread:
+        name, digest = "other", "2" * 64
+
+        def vectors(self, questions: Sequence[str]) -> Array:
+            raise AssertionError(questions)
+
+    gate = Popularity.fit(RECORDS, {}, Resources(representation=Unread()))
+    assert scores(gate, Query("Who directed Emma?", None, 200)) == [False]
 
 
 def test_where_no_record_names_its_relation_templates_do() -> None:

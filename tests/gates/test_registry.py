@@ -126,6 +126,38 @@ def test_headers_of_another_form_are_refused(change: dict[str, Any], message: st
         registry.load(path, RESOURCES)
 
 
+@pytest.mark.parametrize(
+    "kind", ["bm25", "thrust", "popularity", "draft", "skr-knn", "skr-classifier", "uncertainty"]
+)
+def test_a_gate_needs_records(kind: str) -> None:
+    with pytest.raises(UsageError, match=f"gate {kind}: (there are no|no|of 0) records"):
+        find(kind).fit([], {}, RESOURCES)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
+        ("random", {"share": -0.1}, "share is"),
+        ("random", {"share": 1.1}, "share is"),
+        ("random", {"share": float("nan")}, "share is"),
+        ("thrust", {"percentile": 101}, "percentile is 101"),
+        ("thrust", {"clusters": -1}, "clusters is -1"),
+        ("thrust", {"variant": "other"}, "variant is 'other', but must be one of thrust, without-size"),
+        ("thrust", {"sample": "all"}, "sample must be a whole number"),
+        ("skr-knn", {"k": 2.5}, "k must be"),
+        ("skr-knn", {"k": 0}, "k is 0, expected 1 to 20, the records"),
+        ("skr-knn", {"k": 21}, "k is 21, expected 1 to 20, the records"),
+        ("skr-knn", {"n": 3}, "unknown key 'n'"),
+        ("skr-knn", {"encoder": 3}, "encoder must be a text"),
+        ("skr-icl", {"demonstrations": -1}, "demonstrations is -1"),
+        ("skr-icl", {"wording": "mine"}, "wording is 'mine'"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_gate(kind: str, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=f"gate {kind}: {message}"):
+        fitted(kind, **settings)
+
+
 class Misfit:
     """Told like a gate, with a state that is not its kind's."""
 

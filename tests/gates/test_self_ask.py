@@ -21,30 +21,22 @@ from kcard.gates.self_ask import (
     SelfAskSKREnsemble,
 )
 from kcard.gates.uncertainty import CalibratedUncertainty, Uncertainty
-from kcard.interfaces import LLM
 from kcard.llms.client import LLMClient
 from kcard.llms.embedded_llm import EmbeddedLLM
 from kcard.llms.openai_endpoint import OpenAIEndpoint
 from kcard.types import Example, Reply, Request, TokenScores
-from tests.fakes import questions
+from tests.fakes import Replies, questions
 
 RECORDS = [Record(f"known {i}", 1, 1) for i in range(5)] + [Record(f"unknown {i}", 0, 1) for i in range(3)]
 
 
-class Voting(LLM):
+def voting(votes: Mapping[int, float | None]) -> Replies:
     """An LLM that needs more information where a wording's vote says so."""
-
-    def __init__(self, votes: Mapping[int, float | None]) -> None:
-        self.votes = votes
-        self.requests: list[Request] = []
-
-    def reply(self, request: Request) -> Reply:
-        self.requests.append(request)
-        return Reply("", yes=self.votes[request.template])
+    return Replies(lambda request: Reply("", yes=votes[request.template]))
 
 
 def test_skr_asks_in_its_own_wordings_and_the_majority_of_five_decides() -> None:
-    llm = Voting({3: 0.9, 4: 0.4, 5: 0.6, 6: 0.0, 7: None})
+    llm = voting({3: 0.9, 4: 0.4, 5: 0.6, 6: 0.0, 7: None})
     shown = (Example("need", "2+2?", "No"),)
     assert SelfAskSKR(llm, shown).knows(questions("q")) == pytest.approx([0.1])
     assert SelfAskSKREnsemble(llm, shown).knows(questions("q")) == pytest.approx([0.4])
@@ -74,7 +66,7 @@ def test_the_embedded_llm_gives_the_same_need_in_every_wording_and_words_it_to_f
 
 
 def test_demonstrations_are_drawn_in_turn_from_both_sides_and_shown_to_the_llm(tmp_path: Path) -> None:
-    llm = Voting(dict.fromkeys(range(8), 0.3))
+    llm = voting(dict.fromkeys(range(8), 0.3))
     gate = SKR_ICL.fit(RECORDS, {}, Resources(llm=llm))
     assert [e.reply for e in gate.examples] == ["No", "Yes", "No", "Yes"]
     assert all(e.question.startswith("known" if e.reply == "No" else "unknown") for e in gate.examples)
@@ -101,7 +93,7 @@ def test_demonstrations_are_drawn_in_turn_from_both_sides_and_shown_to_the_llm(t
 def test_a_fitted_self_ask_asks_in_the_chosen_wordings(
     settings: dict[str, Any], templates: list[int]
 ) -> None:
-    llm = Voting(dict.fromkeys(range(8), 0.9))
+    llm = voting(dict.fromkeys(range(8), 0.9))
     gate = SKR_ICL.fit(RECORDS, {**settings, "demonstrations": 20}, Resources(llm=llm))
     assert gate.scores([Query("q")])[0] < gate.threshold
     assert [r.template for r in llm.requests] == templates
@@ -112,14 +104,10 @@ def test_without_demonstrations_one_side_is_enough_and_with_them_it_is_not() -> 
     assert SKR_ICL.fit(RECORDS[:5], {"demonstrations": 0}, Resources()).examples == ()
     with pytest.raises(UsageError, match="none has a question that was answered better with cards"):
         SKR_ICL.fit(RECORDS[:5], {}, Resources())
-    with pytest.raises(UsageError, match="gate skr-icl: demonstrations is -1"):
-        SKR_ICL.fit(RECORDS, {"demonstrations": -1}, Resources())
-    with pytest.raises(UsageError, match="gate skr-icl: wording is 'mine'"):
-        SKR_ICL.fit(RECORDS, {"wording": "mine"}, Resources())
 
 
 def test_three_kinds_differ_in_their_defaults_and_are_found_by_name() -> None:
-    llm = Voting({0: 0.3, 3: 0.3})
+    llm = voting({0: 0.3, 3: 0.3})
     for name, kind, examples, template in (
         ("self-ask", KNOWLEDGE_CARD_SELF_ASK, 0, 0),
         ("skr-prompt", SKR_PROMPT, 0, 3),
@@ -132,26 +120,23 @@ def test_three_kinds_differ_in_their_defaults_and_are_found_by_name() -> None:
         assert (len(llm.requests[-1].examples), llm.requests[-1].template) == (examples, template)
 
 
-class Drafting(LLM):
+def drafting(drafts: Mapping[str, Sequence[TokenScores] | None]) -> Replies:
     """An LLM that is as sure of each token as the test says; None: it gives no log-probabilities."""
 
-    announcement = "LLM: a test"
-
-    def __init__(self, drafts: Mapping[str, Sequence[TokenScores] | None]) -> None:
-        self.drafts = drafts
-        self.requests: list[Request] = []
-
-    def reply(self, request: Request) -> Reply:
-        self.requests.append(request)
-        tokens = self.drafts[request.question]
+    def reply(request: Request) -> Reply:
+        tokens = drafts[request.question]
         return Reply("a draft", tokens=None if tokens is None else tuple(tokens))
+
+    llm = Replies(reply)
+    llm.announcement = "LLM: a test"
+    return llm
 
 
 SURE, HALF, LOST = TokenScores(-0.01, 0.98, 0.05), TokenScores(-0.7, 0.5, 0.7), TokenScores(-2, 0.0, 3.0)
 
 
 def test_uncertainty_is_the_mean_margin_of_a_draft_without_knowledge() -> None:
-    llm = Drafting({"a": [SURE, HALF], "b": [LOST]})
+    llm = drafting({"a": [SURE, HALF], "b": [LOST]})
     shown = (Example("answer", "2+2?", "4"),)
     assert Uncertainty(llm, shown).knows(questions("a", "b")) == pytest.approx([0.74, 0.0])
     assert llm.requests[0] == Request("answer", "a", (), shown, draft=True)
@@ -162,7 +147,7 @@ def test_a_fitted_uncertainty_has_the_threshold_that_serves_the_records(tmp_path
     drafts = {"known": [SURE], "half": [HALF], "lost": [LOST], "q": [HALF, LOST]}
     records = [Record("known", 1, 0), Record("half", 0, 1), Record("lost", 0, 1)]
     for measure, threshold in (("margin", 0.74), ("entropy", -0.375)):
-        llm = Drafting(drafts)
+        llm = drafting(drafts)
         gate = CalibratedUncertainty.fit(records, {"measure": measure}, Resources(llm=llm))
         assert gate.threshold == pytest.approx(threshold)
         assert list(gate.scores([Query("known"), Query("q")]) < gate.threshold) == [False, True]
@@ -173,16 +158,16 @@ def test_a_fitted_uncertainty_has_the_threshold_that_serves_the_records(tmp_path
 
 
 def test_an_llm_that_gives_no_log_probabilities_is_named_also_behind_a_meter() -> None:
-    for llm in (Drafting({"a": None}), LLMClient(Drafting({"a": None}))):
+    for llm in (drafting({"a": None}), LLMClient(drafting({"a": None}))):
         with pytest.raises(UsageError, match="this LLM gives none: LLM: a test; choose") as caught:
             Uncertainty(llm).knows(questions("a"))
         assert "\n" not in str(caught.value)
-    with pytest.raises(UsageError, match="gives none: Voting"):
-        Uncertainty(Voting({0: None})).knows(questions("a"))
+    with pytest.raises(UsageError, match="gives none: Replies"):
+        Uncertainty(voting({0: None})).knows(questions("a"))
 
 
 def test_a_gate_that_was_fitted_never_takes_the_name_of_one_that_needs_no_records() -> None:
-    llm = Drafting({record.question: [HALF] for record in RECORDS} | {"q": [LOST]})
+    llm = drafting({record.question: [HALF] for record in RECORDS} | {"q": [LOST]})
     fitted, path = gating.fit(RECORDS, "uncertainty", llm=llm)
     assert path.name == "fitted-uncertainty"
     assert load_gate("uncertainty", llm).gate.threshold == 0.5
@@ -193,18 +178,15 @@ def test_a_gate_that_was_fitted_never_takes_the_name_of_one_that_needs_no_record
 
 
 def test_a_draft_that_says_nothing_is_as_unsure_as_can_be() -> None:
-    class Silent(LLM):
-        def reply(self, request: Request) -> Reply:
-            return Reply("", tokens=() if request.draft else None)
-
-    assert list(Uncertainty(Silent()).knows(questions("a"))) == [0.0]
-    gate = CalibratedUncertainty.fit([Record("a", 0, 1)], {"measure": "entropy"}, Resources(llm=Silent()))
+    silent = Replies(lambda request: Reply("", tokens=() if request.draft else None))
+    assert list(Uncertainty(silent).knows(questions("a"))) == [0.0]
+    gate = CalibratedUncertainty.fit([Record("a", 0, 1)], {"measure": "entropy"}, Resources(llm=silent))
     assert gate.scores([Query("a")])[0] == -20
 
 
 @pytest.mark.parametrize("kind", ["self-ask", "skr-prompt", "skr-icl", "uncertainty"])
 def test_a_gate_that_asks_the_llm_says_so_where_there_is_none(kind: str, tmp_path: Path) -> None:
-    gate = base.find(kind).fit(RECORDS, {}, Resources(llm=Drafting({r.question: [HALF] for r in RECORDS})))
+    gate = base.find(kind).fit(RECORDS, {}, Resources(llm=drafting({r.question: [HALF] for r in RECORDS})))
     save(gate, tmp_path / "gate", digest(RECORDS))
     with pytest.raises(
         UsageError, match=f"gate {kind} needs .*LLM, and none is given: choose one with --llm"

@@ -32,25 +32,22 @@ from kcard.interfaces import LLM, Answerer, Array, Evidence, Gate
 from kcard.llms.client import LLMClient
 from kcard.llms.embedded_llm import EmbeddedLLM
 from kcard.types import Answer, Choice, Decision, Example, Question, Reply, Request, Source, TokenScores
-from tests.fakes import questions
+from tests.fakes import Replies, questions
 from tests.integrators.conftest import HubOf
 
 RAW, SCALED = partial(ensemble, relative=False), partial(ensemble, relative=True)
 OPTIONS = (Choice("A", "Ann"), Choice("B", "Bob"))
 
 
-@dataclass
-class Scripted(LLM):
+def scripted(answer: Callable[[str], Reply]) -> Replies:
     """An LLM that writes numbered texts and answers with what `answer` makes of the knowledge."""
 
-    answer: Callable[[str], Reply]
-    requests: list[Request] = field(default_factory=list)
-
-    def reply(self, request: Request) -> Reply:
-        self.requests.append(request)
+    def reply(request: Request) -> Reply:
         if request.kind != "answer":
             return Reply(f"text {request.sample}", tokens_in=5, tokens_out=2)
-        return self.answer(" ".join(request.knowledge))
+        return answer(" ".join(request.knowledge))
+
+    return Replies(reply)
 
 
 @dataclass(frozen=True)
@@ -73,10 +70,21 @@ def passages(*scored: tuple[str, float]) -> KnowledgeSource:
     return retrieved(Found(tuple(Source(text, "notes.txt", 1, score) for text, score in scored)), 10)
 
 
+def ask(
+    name: str,
+    llm: LLM,
+    source: KnowledgeSource,
+    reading: ReadingStrategy,
+    question: str | Question = "Who won?",
+) -> Answer:
+    [answer] = BaselineAnswerer(name, LLMClient(llm), source, reading).answers([question])
+    return answer
+
+
 def test_retrieval_shows_all_passages_at_once_and_keeps_their_places() -> None:
-    llm = Scripted(lambda knowledge: Reply(knowledge, tokens_in=7, tokens_out=3))
+    llm = scripted(lambda knowledge: Reply(knowledge, tokens_in=7, tokens_out=3))
     source = passages(("Ann won.", 3.0), ("It rained.", 1.0))
-    [answer] = BaselineAnswerer("retrieval", LLMClient(llm), source, read_jointly).answers(["Who won?"])
+    answer = ask("retrieval", llm, source, read_jointly)
     assert (answer.answer, answer.mode, answer.cards) == ("Ann won. It rained.", "retrieval", ("retrieval",))
     assert [(p.text, p.kept, p.source and p.source.score) for p in answer.passages] == [
         ("Ann won.", True, 3.0),
@@ -86,10 +94,8 @@ def test_retrieval_shows_all_passages_at_once_and_keeps_their_places() -> None:
 
 
 def test_genread_answers_from_the_document_that_the_llm_wrote() -> None:
-    llm = Scripted(Reply)
-    [answer] = BaselineAnswerer("genread", LLMClient(llm), written("genread", 1), read_jointly).answers(
-        [Question("Who won?", OPTIONS)]
-    )
+    llm = scripted(Reply)
+    answer = ask("genread", llm, written("genread", 1), read_jointly, Question("Who won?", OPTIONS))
     assert [request.kind for request in llm.requests] == ["document", "answer"]
     assert llm.requests[1].knowledge == ("text 0",)
     assert llm.requests[1].choices == OPTIONS
@@ -98,10 +104,8 @@ def test_genread_answers_from_the_document_that_the_llm_wrote() -> None:
 
 def test_gkp_draws_statements_and_takes_the_surest_answer() -> None:
     chances = {"": sure("Carl", 0.2), "text 0": sure("Ann", 0.4), "text 1": sure("Bob", 0.9)}
-    llm = Scripted(lambda knowledge: chances.get(knowledge, sure("Ann", 0.5)))
-    [answer] = BaselineAnswerer("gkp", LLMClient(llm), written("gkp", 4), take_most_probable).answers(
-        ["Who won?"]
-    )
+    llm = scripted(lambda knowledge: chances.get(knowledge, sure("Ann", 0.5)))
+    answer = ask("gkp", llm, written("gkp", 4), take_most_probable)
     drawn = [request for request in llm.requests if request.kind == "knowledge"]
     assert [request.sample for request in drawn] == [0, 1, 2, 3]
     assert {request.temperature for request in drawn} == {1.0}
@@ -123,9 +127,8 @@ def test_the_most_frequent_answer_is_taken(
         text = written_replies[int(knowledge.split()[-1])] if knowledge else "Ann"
         return Reply(text, known=text != "?")
 
-    llm = Scripted(answer)
-    [found] = BaselineAnswerer(name, LLMClient(llm), written(name, 3), reading).answers(["Who won?"])
-    assert found.answer == expected
+    llm = scripted(answer)
+    assert ask(name, llm, written(name, 3), reading).answer == expected
     temperatures = {request.temperature for request in llm.requests if request.kind != "answer"}
     assert temperatures == {1.0 if name == "gkp" else 0.7}
 
@@ -133,40 +136,33 @@ def test_the_most_frequent_answer_is_taken(
 def test_replug_weighs_answers_by_score_and_probability() -> None:
     """Two passages for Ann together outweigh the best passage, which is for Bob: by hand, softmax of 1.0, 0.8, 0.8."""
     chances = {"b": sure("Bob", 0.5), "a": sure("Ann", 0.4), "c": sure("ann", 0.3)}
-    llm = Scripted(chances.__getitem__)
+    llm = scripted(chances.__getitem__)
     source = passages(("b", 1.0), ("a", 0.8), ("c", 0.8))
     best, other = (math.exp(score) / (math.exp(1.0) + 2 * math.exp(0.8)) for score in (1.0, 0.8))
     assert best * 0.5 < other * (0.4 + 0.3)
-    [answer] = BaselineAnswerer("replug", LLMClient(llm), source, RAW).answers(["Who won?"])
+    answer = ask("replug", llm, source, RAW)
     assert (answer.answer, answer.calls) == ("Ann", 3)
     assert [request.knowledge for request in llm.requests] == [("b",), ("a",), ("c",)]
 
 
 def test_replug_without_probabilities_counts_the_shares_of_the_passages() -> None:
-    llm = Scripted(lambda knowledge: Reply("Bob" if knowledge == "b" else "Ann"))
+    llm = scripted(lambda knowledge: Reply("Bob" if knowledge == "b" else "Ann"))
     source = passages(("b", 4.0), ("a", 1.0), ("c", 1.0))
-    for relative, expected in ((False, "Bob"), (True, "Bob")):
-        [answer] = BaselineAnswerer(
-            "replug", LLMClient(llm), source, partial(ensemble, relative=relative)
-        ).answers(["Who won?"])
-        assert answer.answer == expected
-    [answer] = BaselineAnswerer(
-        "replug",
-        LLMClient(llm),
-        passages(("b", 40.0), ("a", 30.0), ("c", 30.0)),
-        SCALED,
-    ).answers(["Who won?"])
-    assert answer.answer == "Ann"  # of raw scores ten apart the first would have all the weight
+    for reading in (RAW, SCALED):
+        assert ask("replug", llm, source, reading).answer == "Bob"
+    # Of raw scores ten apart the first would have all the weight.
+    far = passages(("b", 40.0), ("a", 30.0), ("c", 30.0))
+    assert ask("replug", llm, far, SCALED).answer == "Ann"
 
 
 def test_replug_answers_without_knowledge_where_nothing_is_found() -> None:
-    llm = Scripted(lambda knowledge: Reply(knowledge or "nothing"))
-    [answer] = BaselineAnswerer("replug", LLMClient(llm), passages(), SCALED).answers(["Who won?"])
+    llm = scripted(lambda knowledge: Reply(knowledge or "nothing"))
+    answer = ask("replug", llm, passages(), SCALED)
     assert (answer.answer, answer.passages, answer.cards) == ("nothing", (), ())
 
 
 def test_a_questions_own_demonstrations_replace_those_for_answers_only() -> None:
-    llm = Scripted(Reply)
+    llm = scripted(Reply)
     built_in = (Example("answer", "1?", "one"), Example("recite", "1?", "One. It is a number."))
     own = (Example("answer", "2?", "two"),)
     runner = BaselineAnswerer("recitation", LLMClient(llm), written("recitation", 1), take_majority, built_in)
@@ -176,19 +172,10 @@ def test_a_questions_own_demonstrations_replace_those_for_answers_only() -> None
 
 def test_of_several_options_the_chosen_ones_are_counted_however_they_are_named() -> None:
     replies = {"text 0": "A", "text 1": "(B)", "text 2": "The answer is B", "text 3": "neither"}
-    llm = Scripted(lambda knowledge: Reply(replies[knowledge]))
-    runner = BaselineAnswerer("recitation", LLMClient(llm), written("recitation", 4), take_majority)
-    [answer] = runner.answers([Question("Who won?", OPTIONS)])
+    llm = scripted(lambda knowledge: Reply(replies[knowledge]))
+    answer = ask("recitation", llm, written("recitation", 4), take_majority, Question("Who won?", OPTIONS))
     assert (answer.choice, answer.answer) == ("B", "Bob")
     assert not any(request.draft for request in llm.requests)
-
-
-def test_replug_weighs_options_by_their_share() -> None:
-    chances = {"b": Reply("B", choice="B", confidence=0.9), "a": Reply("A", choice="A", confidence=0.55)}
-    llm = Scripted(lambda knowledge: chances[knowledge])
-    runner = BaselineAnswerer("replug", LLMClient(llm), passages(("b", 0.5), ("a", 0.6)), RAW)
-    [answer] = runner.answers([Question("Who won?", OPTIONS)])
-    assert answer.answer == "Bob"
 
 
 def test_a_failure_costs_only_its_own_question_and_no_reply_is_asked_for_twice() -> None:
@@ -197,7 +184,7 @@ def test_a_failure_costs_only_its_own_question_and_no_reply_is_asked_for_twice()
             raise LLMError("down")
         return Reply(knowledge)
 
-    llm = Scripted(answer)
+    llm = scripted(answer)
     runner = BaselineAnswerer("genread", LLMClient(llm), written("genread", 1), read_jointly)
     asked = questions("a?", "b?", "c?")
     first, second, third = runner.outcomes(asked)
@@ -298,11 +285,6 @@ class Short(Gate):
         return np.array([1.0 if len(q.text) < 10 else 0.0 for q in questions], dtype=np.float32)
 
 
-class Needy(LLM):
-    def reply(self, request: Request) -> Reply:
-        return Reply("Yes", yes=float("rare" in request.question))
-
-
 @dataclass
 class Way(Answerer):
     """Answers with its name, but fails on one question."""
@@ -339,7 +321,7 @@ def test_each_question_goes_one_way_and_the_order_is_kept() -> None:
 
 
 def test_what_the_gate_asks_the_llm_is_counted() -> None:
-    llm = LLMClient(Needy())
+    llm = LLMClient(Replies(lambda request: Reply("Yes", yes=float("rare" in request.question))))
     ways = GateRouter(NamedGate("self-ask", SelfAsk(llm)), Way("retrieval"), Way("genread"))
     rare, common = ways.answers(["rare", "common"])
     assert (rare.answer, common.answer) == ("retrieval", "genread")

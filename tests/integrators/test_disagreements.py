@@ -198,12 +198,6 @@ class Found(Evidence):
         return [Source(claim if claim == "looked up" else self.text, "a.txt", 1)][:k]
 
 
-def kept(passages: Sequence[Passage], question: str, evidence: dict[str, Evidence]) -> list[str]:
-    step = SingleDocument(said(passages), Selectors(Shared(), Shared(), Shared(), evidence))
-    (gathered,) = step.run(questions(question), [("c",)], Sampling())
-    return [p.text for p in gathered.passages if p.kept]
-
-
 def looked_up(text: str, score: float) -> Passage:
     return Passage("c", text, source=Source(text, "a.txt", 1, score))
 
@@ -214,24 +208,25 @@ OTHER = looked_up("The mill of Port Callow was built by Tom Birk.", 0.9)
 SAME = looked_up("The mill of Upper Tarn was built by Ida Vale.", 0.9)
 EVIDENCE: dict[str, Evidence] = {"c": Found("the rhine ends in the north sea")}
 WRITTEN = Passage("c", "rhine ends in north sea beach")  # factuality 5/6
+FACTUAL = Passage("c", "the north sea")
+NEAR, FAR = looked_up("rhine ends in", 0.5), looked_up("a b c d", 0.9)
 
 
-def test_what_an_index_looked_up_is_kept_behind_what_a_model_wrote_that_fits_the_question_better() -> None:
-    assert kept([OWN, OTHER], ASKED, {}) == [OWN.text, OTHER.text]
-
-
-def test_what_a_model_wrote_stands_back_where_the_index_fits_as_well() -> None:
-    assert kept([OWN, OTHER, SAME], ASKED, {}) == [OTHER.text, SAME.text]
-
-
-def test_of_looked_up_passages_the_order_of_the_index_counts() -> None:
-    found = [looked_up("rhine ends in", 0.5), looked_up("a b c d", 0.9)]
-    assert kept(found, "rhine ends in", {}) == ["a b c d", "rhine ends in"]
-
-
-def test_without_an_index_the_most_factual_document_is_kept_whatever_its_relevance() -> None:
-    other = Passage("c", "the north sea")
-    assert kept([WRITTEN, other], "rhine ends in", EVIDENCE) == [other.text]
+@pytest.mark.parametrize(
+    ("passages", "question", "evidence", "kept"),
+    [
+        pytest.param([OWN, OTHER], ASKED, {}, [OWN, OTHER], id="the model's fits better"),
+        pytest.param([OWN, OTHER, SAME], ASKED, {}, [OTHER, SAME], id="the index fits as well"),
+        pytest.param([NEAR, FAR], "rhine ends in", {}, [FAR, NEAR], id="in the order of the index"),
+        pytest.param([WRITTEN, FACTUAL], "rhine ends in", EVIDENCE, [FACTUAL], id="no index: most factual"),
+    ],
+)
+def test_what_was_looked_up_is_kept_and_what_a_model_wrote_where_it_fits_the_question_better(
+    passages: list[Passage], question: str, evidence: dict[str, Evidence], kept: list[Passage]
+) -> None:
+    step = SingleDocument(said(passages), Selectors(Shared(), Shared(), Shared(), evidence))
+    (gathered,) = step.run(questions(question), [("c",)], Sampling())
+    assert [p.text for p in gathered.passages if p.kept] == [p.text for p in kept]
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -256,11 +251,6 @@ def test_each_card_is_compared_with_its_own_index() -> None:
     assert beaten_by_index([ASKED], [[OWN, other]]) == [[False, False]]
     passages = [other, SAME, replace(OWN, card="d"), replace(OTHER, card="d"), replace(other, card="c")]
     assert beaten_by_index([ASKED], [passages]) == [[False, False, False, False, True]]
-
-
-def test_questions_together_are_judged_as_alone() -> None:
-    rows = [[OWN, OTHER], [], [OWN, SAME]]
-    assert beaten_by_index([ASKED] * 3, rows) == [beaten_by_index([ASKED], [row])[0] for row in rows]
 
 
 def test_the_features_are_leads_of_the_model_over_the_best_of_the_index() -> None:

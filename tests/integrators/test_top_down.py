@@ -1,6 +1,6 @@
 """Which cards the LLM asks for: by description, or by name; whatever it replies is reported, never guessed."""
 
-from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +11,6 @@ from kcard.integrators.pool_views import Selectors
 from kcard.integrators.top_down import (
     AutoChoice,
     CardChoice,
-    CardSelection,
     ExplicitChoice,
     LLMChoice,
     Need,
@@ -33,68 +32,39 @@ CARDS = (
 )
 
 
-def chosen(
-    llm: Says, choice: LLMChoice, question: str, knowledge: Sequence[str] = (), asked: Collection[str] = ()
-) -> CardSelection:
-    """What the LLM's reply to the choice's request comes to."""
-    (selection,) = choice.select(llm, [Need(Question(question), knowledge, used=asked)])
-    return selection
-
-
-def test_of_several_named_cards_the_first_is_taken_and_the_user_told() -> None:
-    llm = Says("I would take: Prizes, or else moons")
-    found = chosen(llm, ExplicitChoice(CARDS), "q")
-    assert llm.requests[0].choices == CARDS
-    assert found.cards == ("prizes",)
-    assert "named prizes, moons; only prizes was used" in found.notes[0]
+NEAREST = AutoChoice(CardRanker(SharedWords(), CARDS))
+TWO = replace(NEAREST, most=2)
 
 
 @pytest.mark.parametrize(
-    ("reply", "note"), [("the library", "'the library' names no card"), (" \n", "is empty"), ("", "is empty")]
-)
-def test_a_choice_of_no_card_is_reported(reply: str, note: str) -> None:
-    found = chosen(Says(reply), ExplicitChoice(CARDS), "q")
-    assert found.cards == ()
-    assert note in found.notes[0]
-
-
-def test_a_card_that_was_asked_before_is_not_offered_again() -> None:
-    llm = Says("moons")
-    found = chosen(llm, ExplicitChoice(CARDS), "q", ("known",), ("moons",))
-    assert found.cards == ()
-    assert "moons again" in found.notes[0]
-    assert [card.name for card in llm.requests[0].choices] == ["elections", "prizes"]
-    assert llm.requests[0].knowledge == ("known",)
-    assert chosen(
-        Says("moons of"), AutoChoice(CardRanker(SharedWords(), CARDS)), "q", (), ("moons",)
-    ).cards == ("elections",)
-
-
-def test_the_nearest_descriptions_are_proposed_in_their_order() -> None:
-    choice = AutoChoice(CardRanker(SharedWords(), CARDS), most=2)
-    assert chosen(Says("planets and moons of winners"), choice, "q").cards == ("moons", "prizes")
-
-
-@pytest.mark.parametrize(
-    ("wanted", "margin", "cards"),
+    ("choice", "reply", "cards", "note"),
     [
-        ("moons winners", 0.1, ("prizes", "moons")),  # scores .46 and .38
-        ("moons winners", 0.0, ("prizes",)),
-        ("the moons winners", 0.2, ("moons", "prizes")),  # .63 and .46
-        ("the moons winners", 0.1, ("moons",)),
+        (ExplicitChoice(CARDS), "I would take: Prizes, or else moons", ("prizes",), "only prizes was used"),
+        (ExplicitChoice(CARDS), "the library", (), "'the library' names no card"),
+        (ExplicitChoice(CARDS), " \n", (), "is empty"),
+        (ExplicitChoice(CARDS), "", (), "is empty"),
+        (
+            NEAREST,
+            " ",
+            ("moons",),
+            "the LLM did not say what it needs",
+        ),
+        # A second card is taken if it fits nearly as well.
+        (replace(TWO, margin=0.1), "moons winners", ("prizes", "moons"), None),  # scores .46 and .38
+        (replace(TWO, margin=0.0), "moons winners", ("prizes",), None),
+        (replace(TWO, margin=0.2), "the moons winners", ("moons", "prizes"), None),  # .63 and .46
+        (replace(TWO, margin=0.1), "the moons winners", ("moons",), None),
     ],
 )
-def test_a_second_card_is_taken_only_if_it_fits_nearly_as_well(
-    wanted: str, margin: float, cards: tuple[str, ...]
+def test_cards_are_chosen_by_the_reply_and_what_is_odd_about_it_is_reported(
+    choice: LLMChoice, reply: str, cards: tuple[str, ...], note: str | None
 ) -> None:
-    choice = AutoChoice(CardRanker(SharedWords(), CARDS), most=2, margin=margin)
-    assert chosen(Says(wanted), choice, "q").cards == cards
-
-
-def test_an_empty_wish_falls_back_to_the_question_and_says_so() -> None:
-    found = chosen(Says(" "), AutoChoice(CardRanker(SharedWords(), CARDS)), "moons of the planets")
-    assert found.cards == ("moons",)
-    assert len(found.notes) == 1
+    (found,) = choice.select(Says(reply), [Need(Question("moons of the planets"))])
+    assert found.cards == cards
+    if note is None:
+        assert found.notes == ()
+    else:
+        assert note in found.notes[0]
 
 
 def test_a_card_is_named_by_its_whole_name_or_description_only() -> None:

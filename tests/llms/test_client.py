@@ -170,36 +170,53 @@ def test_what_fits_is_left_alone() -> None:
     assert fit(request, Unlimited()) == (request, None)
 
 
-def test_examples_go_before_knowledge() -> None:
-    found, note = fit(Request("answer", "a b", ("c d",), (SHOWN,)), Words(5))
-    assert found == Request("answer", "a b", ("c d",))
-    assert note == "the LLM reads 5 tokens at most; left out: 1 of 1 in-context examples"
+SHOTS = tuple(Example("answer", f"shot {i}", "Ann") for i in range(5))
+NEED = Example("need", "who won", "No")
+CARDS = tuple(Choice(f"c{i}", "two words") for i in range(5))
 
 
-def test_examples_go_one_by_one_the_first_first() -> None:
-    shots = tuple(Example("answer", f"shot {i}", "Ann") for i in range(5))
-    found, note = fit(
-        Request("answer", "a b", ("c d",), (*shots, Example("need", "who won", "No"))), Words(8)
-    )
-    assert found == Request("answer", "a b", ("c d",), shots[3:])
-    assert "left out: 3 of 5 in-context examples" in str(note)
-
-
-def test_examples_of_other_kinds_are_not_said_to_be_left_out() -> None:
-    found, note = fit(Request("answer", "a b", (), (Example("need", "who won", "No"),)), Words(3))
-    assert (found, note) == (Request("answer", "a b"), None)
-
-
-def test_the_last_passages_go_first() -> None:
-    found, note = fit(Request("answer", "a b", ("c d", "e f g", "h")), Words(7))
-    assert found.knowledge == ("c d", "e f g")
-    assert "1 of 3 passages" in str(note)
-
-
-def test_of_a_passage_that_is_too_long_the_beginning_is_read() -> None:
-    found, note = fit(Request("answer", "a b", ("c d e f g h", "i")), Words(5))
-    assert found.knowledge == ("c d e",)
-    assert "1 of 2 passages and the end of the most relevant passage" in str(note)
+@pytest.mark.parametrize(
+    ("request_", "window", "expected", "said"),
+    [
+        (
+            Request("answer", "a b", ("c d",), (SHOWN,)),
+            5,
+            Request("answer", "a b", ("c d",)),
+            "the LLM reads 5 tokens at most; left out: 1 of 1 in-context examples",
+        ),
+        (
+            Request("answer", "a b", ("c d",), (*SHOTS, NEED)),
+            8,
+            Request("answer", "a b", ("c d",), SHOTS[3:]),
+            "left out: 3 of 5 in-context examples",
+        ),
+        (Request("answer", "a b", (), (NEED,)), 3, Request("answer", "a b"), None),
+        (
+            Request("answer", "a b", ("c d", "e f g", "h")),
+            7,
+            Request("answer", "a b", ("c d", "e f g")),
+            "1 of 3 passages",
+        ),
+        (
+            Request("answer", "a b", ("c d e f g h", "i")),
+            5,
+            Request("answer", "a b", ("c d e",)),
+            "1 of 2 passages and the end of the most relevant passage",
+        ),
+        (
+            Request("choose", "q", choices=CARDS),
+            5,
+            Request("choose", "q", choices=CARDS[:2]),
+            "3 of 5 cards to choose from",
+        ),
+    ],
+)
+def test_examples_go_first_then_the_last_passages_or_cards_and_the_user_is_told(
+    request_: Request, window: int, expected: Request, said: str | None
+) -> None:
+    found, note = fit(request_, Words(window))
+    assert found == expected
+    assert (said or "None") in str(note)
 
 
 def test_a_question_that_is_too_long_leaves_half_of_the_window_to_knowledge() -> None:
@@ -215,12 +232,8 @@ def test_knowledge_that_takes_no_room_is_not_cut() -> None:
     assert "passage" not in str(note)
 
 
-def test_cards_to_choose_from_are_cut_but_options_of_a_question_never() -> None:
-    choices = tuple(Choice(f"c{i}", "two words") for i in range(5))
-    found, note = fit(Request("choose", "q", choices=choices), Words(5))
-    assert found.choices == choices[:2]
-    assert "3 of 5 cards to choose from" in str(note)
-    assert fit(Request("answer", "q", choices=choices), Words(5))[0].choices == choices
+def test_options_of_a_question_are_never_cut() -> None:
+    assert fit(Request("answer", "q", choices=CARDS), Words(5))[0].choices == CARDS
 
 
 def test_a_text_without_blanks_is_cut_all_the_same() -> None:

@@ -1,6 +1,5 @@
 """The embedded LLM, with its shipped weights: it knows little, says so, and reads what it is given."""
 
-import math
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from kcard.errors import LLMError
 from kcard.integrators.pipeline import Pipeline
 from kcard.llms import embedded_llm as offline_llm
 from kcard.llms.embedded_llm import UNKNOWN_ANSWER, EmbeddedLLM, language_of, quote
-from kcard.llms.extraction.extract import MIN_PROBABILITY, extract
+from kcard.llms.extraction.extract import MIN_PROBABILITY, Extract, extract
 from kcard.types import Choice, Question, Reply, Request
 
 MADE_UP = [
@@ -141,34 +140,10 @@ def test_an_answer_is_surer_where_a_passage_has_it() -> None:
     assert extract(QUESTION, []) is None
 
 
-def test_the_2nd_is_not_confused_with_the_3rd() -> None:
-    passages = ["Ann Lee won the 3rd race in 2001.", "Bob Marsh won the 2nd race in 2001."]
-    assert answer("Who won the 3rd race in 2001?", passages) == "Ann Lee"
-    assert answer("Who won the 2nd race in 2001?", passages) == "Bob Marsh"
-
-
 def test_an_answer_is_found_far_beyond_one_window() -> None:
     filler = ["The mill of Upper Tarn stood empty for many years and nobody repaired its roof."] * 60
     assert answer(QUESTION, [*filler, KNOWLEDGE[1], *filler]) == "Halden & Co"
     assert answer(QUESTION, [" ".join([*filler, KNOWLEDGE[1], *filler])]) == "Halden & Co"
-
-
-def test_the_memorys_confidence_is_a_probability_around_its_threshold() -> None:
-    known = offline_llm.shared()
-    for question in [*KNOWN, *MADE_UP]:
-        found = known.recall(question)
-        assert 0 <= found.knows <= 1
-        assert (found.knows > 0.5) == (offline_llm.log_odds(found.least_log_probability) > known.threshold)
-        assert found.least_log_probability <= 0
-        assert offline_llm.UNKNOWN_TOKEN not in found.answer
-
-
-def test_the_memory_prefers_the_right_option() -> None:
-    known = offline_llm.shared()
-    right = known.log_probability("What is the capital of France?", "Paris")
-    assert right > known.log_probability("What is the capital of France?", "Berlin")
-    assert math.isfinite(right)
-    assert right <= 0
 
 
 def test_an_option_longer_than_the_memory_reads_is_chosen_among_all_the_same() -> None:
@@ -226,6 +201,12 @@ MILL = "Die Mühle am Bach steht seit vielen Jahren leer. Niemand hat ihre Däch
 ASKED = "Wann wurde der Leuchtturm von Altmoor gebaut?"
 
 
+def quoted(question: str, passages: Sequence[str]) -> Extract:
+    found = quote(question, passages, "de")
+    assert found is not None
+    return found
+
+
 def test_the_language_is_that_of_the_passages() -> None:
     assert language_of(ASKED, [TOWER, MILL]) == "de"
     english = "The lighthouse of Altmoor was built in 1871 and its lamp burns oil every night of the year."
@@ -238,37 +219,32 @@ def test_passages_that_are_too_short_to_tell_count_as_english() -> None:
 
 
 def test_the_passage_that_shares_the_questions_words_is_quoted() -> None:
-    found = quote(ASKED, [MILL, TOWER], "de")
-    assert found is not None
+    found = quoted(ASKED, [MILL, TOWER])
     assert found.passage == 1
     assert found.text == found.quote == TOWER
     assert 0.5 <= found.probability <= 1
 
 
 def test_the_quotation_begins_with_the_sentence_that_shares_most_words_in_any_form() -> None:
-    found = quote("Wer repariert das Dach?", [TOWER, MILL], "de")
-    assert found is not None
+    found = quoted("Wer repariert das Dach?", [TOWER, MILL])
     assert found.text == "Niemand hat ihre Dächer repariert."
 
 
 def test_a_passage_that_shares_few_words_is_held_to_be_no_answer() -> None:
-    found = quote("Welcher König von Spanien regierte länger als alle anderen?", [TOWER], "de")
-    assert found is not None
+    found = quoted("Welcher König von Spanien regierte länger als alle anderen?", [TOWER])
     assert found.probability < 0.5
 
 
 def test_of_a_long_passage_a_part_is_quoted() -> None:
     long = " ".join([TOWER] + [f"Zimmer {number} ist leer und kalt." for number in range(90)])
-    found = quote(ASKED, [long], "de")
-    assert found is not None
+    found = quoted(ASKED, [long])
     assert found.text.startswith("Der Leuchtturm")
     assert 120 < len(found.text.split()) < 200
 
 
 def test_another_passage_that_shares_nearly_as_much_is_quoted_too() -> None:
     door = "Im Leuchtturm von Altmoor gibt es eine Tür."
-    found = quote(ASKED, [MILL, door, TOWER], "de")
-    assert found is not None
+    found = quoted(ASKED, [MILL, door, TOWER])
     assert found.text.split("\n") == [TOWER, door]
     assert (found.quote, found.passage) == (TOWER, 2)
 

@@ -25,9 +25,9 @@ from kcard.llms.parsing import (
 from kcard.llms.transformers_llm import LocalLLM
 from kcard.types import Choice, Request
 from tests.fakes import questions
+from tests.llms.test_transformers_llm import TEMPLATE, save
 
 DRAFT = Request("answer", "Who won?", draft=True)
-TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
 
 
 def test_what_the_likeliest_tokens_leave_counts_as_one_more() -> None:
@@ -94,12 +94,6 @@ def test_an_endpoint_without_log_probabilities_is_named_by_the_gate(
         Uncertainty(llm).knows(questions("Who won?"))
 
 
-def test_an_answer_is_asked_for_with_the_scores_of_its_tokens(serve: Callable[..., Any]) -> None:
-    server = serve({"text": "Ann"})
-    assert OpenAIEndpoint("tiny", url=server.url).reply(Request("answer", "Who won?")).tokens is None
-    assert server.requests[0]["body"]["logprobs"] is True
-
-
 UNKNOWN = [
     "I don't know.",
     "I don’t know",
@@ -158,31 +152,6 @@ def test_thoughts_are_no_answer_also_where_the_prompt_has_opened_them() -> None:
     assert without_thoughts("London") == "London"
 
 
-def save(folder: Path, template: str | None) -> None:
-    """A tiny Llama with a tokenizer of bytes."""
-    import torch
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-
-    base = Tokenizer(models.BPE())
-    base.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    base.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300, special_tokens=["<s>", "</s>"], initial_alphabet=alphabet, show_progress=False
-    )
-    base.train_from_iterator(["Who won? Answer: Ann"], trainer)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=base, bos_token="<s>", eos_token="</s>")
-    tokenizer.chat_template = template
-    tokenizer.save_pretrained(folder)
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=2, max_position_embeddings=512, bos_token_id=0, eos_token_id=1,
-    )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(folder)
-
-
 def test_a_local_model_scores_the_tokens_of_its_likeliest_draft(tmp_path: Path) -> None:
     import torch
 
@@ -220,6 +189,20 @@ def test_a_model_that_only_continues_text_is_scored_up_to_its_first_line(
     monkeypatch.setattr(transformers_llm, "generate", lambda *_, **__: [continuation])
     reply = llm.reply(DRAFT)
     assert (reply.text, len(reply.tokens or ())) == (text, count)
+
+
+def test_a_grounded_answer_keeps_its_lines_without_blank_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    save(tmp_path, TEMPLATE)
+    llm = LocalLLM(str(tmp_path), temperature=0)
+    ids = llm.prompts.tokenizer("A\n\n n", add_special_tokens=False).input_ids
+    continuation = Continuation(ids, torch.zeros(len(ids), 300))
+    monkeypatch.setattr(transformers_llm, "generate", lambda *_, **__: [continuation])
+    assert llm.reply(Request("answer", "Who won?", ("Ann won.",), grounded=True)).text == "A\nn"
+    assert llm.reply(Request("answer", "Who won?", ("Ann won.",))).text == "A n"
 
 
 def test_the_embedded_llm_drafts_what_it_remembers_token_by_token() -> None:
@@ -299,24 +282,25 @@ def test_a_reply_that_names_none_or_several_is_no_choice(reply: str) -> None:
     assert named_option(reply, PEOPLE) is None
 
 
-def test_the_longer_of_two_options_wins_where_one_holds_the_other() -> None:
-    options = (Choice("A", "New York"), Choice("B", "New York City"), Choice("C", "York"))
-    assert named_option("It is in New York City.", options) == "B"
-    assert named_option("York", options) == "C"
+NEW_YORK = (Choice("A", "New York"), Choice("B", "New York City"), Choice("C", "York"))
+SIGNS = (Choice("A", "5"), Choice("B", "-5"), Choice("C", "x = 5"))
+FIGURES = (Choice("1", "red"), Choice("10", "blue"))
+YES_NO = (Choice("A", "Yes, it is"), Choice("B", "No, it never was"))
 
 
-def test_options_that_differ_in_signs_alone_are_told_apart() -> None:
-    options = (Choice("A", "5"), Choice("B", "-5"), Choice("C", "x = 5"))
-    assert named_option("-5", options) == "B"
-    assert named_option("5", options) == "A"
-
-
-def test_figures_and_words_serve_as_letters() -> None:
-    options = (Choice("1", "red"), Choice("10", "blue"))
-    assert named_option("10", options) == "10"
-    assert named_option("Option 1", options) == "1"
-
-
-def test_yes_and_no_name_the_option_that_begins_with_them() -> None:
-    options = (Choice("A", "Yes, it is"), Choice("B", "No, it never was"))
-    assert named_option("No", options) == "B"
+@pytest.mark.parametrize(
+    ("options", "reply", "name"),
+    [
+        (NEW_YORK, "It is in New York City.", "B"),
+        (NEW_YORK, "York", "C"),
+        (SIGNS, "-5", "B"),
+        (SIGNS, "5", "A"),
+        (FIGURES, "10", "10"),
+        (FIGURES, "Option 1", "1"),
+        (YES_NO, "No", "B"),
+    ],
+)
+def test_options_that_are_part_of_each_other_or_differ_in_signs_are_told_apart(
+    options: tuple[Choice, ...], reply: str, name: str
+) -> None:
+    assert named_option(reply, options) == name

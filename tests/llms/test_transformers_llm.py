@@ -151,12 +151,3 @@ def test_a_model_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailable, match="can't be loaded") as caught:
         LocalLLM(str(tmp_path / "none"))
     assert "\n" not in str(caught.value)
-
-
-def test_several_replies_to_a_request_are_drawn_and_each_can_be_drawn_again(folder: Path) -> None:
-    llm = LocalLLM(str(folder), temperature=0, max_tokens=8)
-    drawn = [llm.reply(Request("recite", "Who won?", sample=n, temperature=1.0)).text for n in (0, 1, 2)]
-    assert len(set(drawn)) > 1
-    assert drawn == [
-        llm.reply(Request("recite", "Who won?", sample=n, temperature=1.0)).text for n in (0, 1, 2)
-    ]

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,38 +16,14 @@ from kcard.interfaces import Pair
 from kcard.selectors import checkers, registry
 from kcard.selectors.checkers import MAX_CHUNK_TOKENS, Entailment, chunks, cut
 from kcard.selectors.registry import Loading
+from tests.selectors.conftest import Folder
+
+pytestmark = pytest.mark.usefixtures("empty_cache")
 
 TRUE = [Pair(claim, evidence) for evidence, claim, _ in checkers.PROBES]
 FALSE = [Pair(claim, evidence) for evidence, _, claim in checkers.PROBES]
 PADDING = [Pair("Ann won the race.", "Bob lost the race in Oregon. " * n) for n in (1, 9, 40)]
-Folder = Callable[[str], Path]
 CPU = Loading()
-
-
-@pytest.fixture(autouse=True)
-def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny.empty_cache(tmp_path / "cache", monkeypatch)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    """The folder of a tiny model by the name of its checker, made once."""
-    root = tmp_path_factory.mktemp("checkers")
-    made: dict[str, Path] = {}
-    makers: dict[str, Callable[[Path], Path]] = {
-        "vitaminc": tiny.vitaminc,
-        "factkb": lambda path: tiny.factkb(path, pickled=True),
-        "factcg": lambda path: tiny.factcg(path, checkers.FACTCG.template),
-        "hhem": lambda path: tiny.hhem(path, checkers.HHEM.template),
-        "nli": tiny.nli,
-    }
-
-    def get(name: str) -> Path:
-        if name not in made:
-            made[name] = makers[name](root / name)
-        return made[name]
-
-    return get
 
 
 def opened(name: str, path: Path, loading: Loading = CPU) -> Entailment:

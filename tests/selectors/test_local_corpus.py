@@ -16,7 +16,7 @@ import pytest
 from kcard.errors import CorpusError, UsageError
 from kcard.selectors import local_corpus
 from kcard.selectors.evidence import names, open_evidence
-from kcard.selectors.local_corpus import MAX_PASSAGE_CHARACTERS, LocalCorpus, Segment, parts
+from kcard.selectors.local_corpus import MAX_PASSAGE_CHARACTERS, LocalCorpus, parts
 from kcard.training.corpus import CorpusFiles, open_corpus
 from tests.disks import file_size_limit
 from tests.effects import watch
@@ -373,13 +373,3 @@ def test_what_went_out_of_use_stays_a_day_for_those_who_have_it_open_and_then_go
     open_corpus(str(corpus))
     assert len(list(index_of(home).glob("index-*"))) == 2  # the one in use, and the one just left
     assert len(list((index_of(home) / "segments").glob("*.npz"))) == 3
-
-
-def test_a_segment_gives_back_its_passages(tmp_path: Path) -> None:
-    from kcard.types import Source
-
-    blocks = [Source("Oslo.", "a.txt", 1), Source("Lima.", "other.txt", 9)]
-    segment = Segment.write(tmp_path, "k", "a.txt", iter(blocks))
-    assert segment.rows == 2
-    assert list(segment.sources()) == blocks
-    assert [segment.source(row) for row in (1, 0)] == blocks[::-1]

@@ -1,43 +1,23 @@
 """Relevance and pruning by models from the hub, on tiny ones of their architectures."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import tests.tiny_models as tiny
 from kcard.errors import ModelUnavailable, UsageError
 from kcard.interfaces import Pruner, Relevance
 from kcard.selectors import registry
 from kcard.selectors.pruning import Summariser
 from kcard.selectors.registry import Loading
+from tests.selectors.conftest import Folder
+
+pytestmark = pytest.mark.usefixtures("empty_cache")
 
 QUESTION = "Ann won the race in Oregon?"
 TEXTS = ["Bob lost it.", "Ann won the race in Oregon?", "The Eiffel Tower stands in Paris. " * 30, ""]
-Folder = Callable[[str], Path]
 CPU = Loading()
-
-
-@pytest.fixture(autouse=True)
-def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny.empty_cache(tmp_path / "cache", monkeypatch)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    root = tmp_path_factory.mktemp("texts")
-    made: dict[str, Path] = {}
-
-    def get(name: str) -> Path:
-        if name not in made:
-            made[name] = {"mpnet": tiny.mpnet, "modernbert": tiny.modernbert, "pegasus": tiny.pegasus}[name](
-                root / name
-            )
-        return made[name]
-
-    return get
 
 
 def relevance(name: str, path: Path, loading: Loading = CPU) -> Relevance:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import tests.tiny_models as tiny
 from kcard import system
 from kcard.cards.card import CardSet
 from kcard.errors import ModelUnavailable, UsageError
@@ -23,6 +22,9 @@ from kcard.selectors.registry import GROUPS, MODELS, PRESETS, Loading, SelectorC
 from kcard.selectors.relevance import MiniLMRelevance
 from tests.command import Kcard
 from tests.fakes import notes_to
+from tests.selectors.conftest import Folder
+
+pytestmark = pytest.mark.usefixtures("empty_cache")
 
 
 class Own(Checker):
@@ -38,11 +40,6 @@ def named(model: str) -> tuple[str, None]:
 
 def loaded(loading: Loading, model: str | None = None) -> tuple[str | None, Loading]:
     return model, loading
-
-
-@pytest.fixture(autouse=True)
-def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny.empty_cache(tmp_path / "cache", monkeypatch)
 
 
 @pytest.fixture
@@ -176,25 +173,22 @@ def test_a_model_in_the_cache_is_here(tmp_path: Path) -> None:
     assert next(e for e in checkpoints.selectors() if e.name == "factkb").here
 
 
-def test_an_answer_is_made_with_the_selectors_that_were_named(home: Path, tmp_path: Path) -> None:
+def test_an_answer_is_made_with_the_selectors_that_were_named(
+    home: Path, tmp_path: Path, folder: Folder
+) -> None:
     from kcard.cards.card import finish
     from kcard.hub.registry import Hub
     from kcard.manifest import Manifest
     from kcard.types import Source
 
-    folder = tmp_path / "towers"
-    folder.mkdir()
+    card = tmp_path / "towers"
+    card.mkdir()
     text = "The Eiffel Tower stands in Paris. It was completed in 1889."
-    finish(
-        folder,
-        Manifest(name="towers", description="Towers", kind="retrieval"),
-        [Source(text, "a", 1)],
-    )
-    Hub(home).publish(folder)
-    checker = tiny.vitaminc(tmp_path / "vitaminc")
-    (answer,) = Pipeline(mode="bottom-up", gate="always", checker=f"vitaminc:{checker}")(
-        ["Where is the Eiffel Tower?"]
-    )
+    manifest = Manifest(name="towers", description="Towers", kind="retrieval")
+    finish(card, manifest, [Source(text, "a", 1)])
+    Hub(home).publish(card)
+    pipeline = Pipeline(mode="bottom-up", gate="always", checker=f"vitaminc:{folder('vitaminc')}")
+    (answer,) = pipeline(["Where is the Eiffel Tower?"])
     assert answer.passages
     assert all(passage.faithfulness is not None for passage in answer.passages)
     with pytest.raises(UsageError, match="--trust-remote-code"):

@@ -60,17 +60,20 @@ def test_numbers_are_read_without_the_marks_around_them() -> None:
     assert numbers("In 2022, the 5TH of 1,200.") == {"2022", "5th", "1,200"}
 
 
-def test_a_floor_leaves_out_what_is_far_below_the_best() -> None:
-    scores = np.array([0.5, 0.8, 0.61, 0.59], dtype=np.float32)
-    assert top(scores, 4, floor=0.75) == [1, 2]
-    assert top(scores, 4, floor=0) == [1, 2, 3, 0]
-    assert top(scores, 1, floor=0.75) == [1]
-    assert top([-0.1, -0.2], 2, floor=0.75) == [0, 1]
-    assert top([], 2, floor=0.75) == []
-
-
-def test_of_equal_scores_the_earlier_is_kept() -> None:
-    scores = np.array([0.5, 0.9, 0.5, 0.9, 0.5], dtype=np.float32)
-    assert top(scores, 3) == [1, 3, 0]
-    assert top(scores, 9) == [1, 3, 0, 2, 4]
-    assert top(scores, 0) == []
+@pytest.mark.parametrize(
+    ("scores", "k", "floor", "best"),
+    [
+        ([0.5, 0.8, 0.61, 0.59], 4, 0.75, [1, 2]),
+        ([0.5, 0.8, 0.61, 0.59], 4, 0.0, [1, 2, 3, 0]),
+        ([0.5, 0.8, 0.61, 0.59], 1, 0.75, [1]),
+        ([-0.1, -0.2], 2, 0.75, [0, 1]),
+        ([], 2, 0.75, []),
+        ([0.5, 0.9, 0.5, 0.9, 0.5], 3, 0.0, [1, 3, 0]),
+        ([0.5, 0.9, 0.5, 0.9, 0.5], 9, 0.0, [1, 3, 0, 2, 4]),
+        ([0.5, 0.9, 0.5, 0.9, 0.5], 0, 0.0, []),
+    ],
+)
+def test_the_best_come_first_of_equal_ones_the_earlier_and_none_far_below_the_best(
+    scores: list[float], k: int, floor: float, best: list[int]
+) -> None:
+    assert top(np.array(scores, dtype=np.float32), k, floor=floor) == best

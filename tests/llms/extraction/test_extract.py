@@ -5,11 +5,12 @@ The reader's weights may change. What is tested here holds whatever they say, or
 
 import json
 import re
+from collections.abc import Sequence
 
 import pytest
 
 from kcard.embedded.reader import READER_WEIGHTS, read
-from kcard.llms.extraction.extract import MIN_PROBABILITY, examine, extract, extract_all
+from kcard.llms.extraction.extract import MIN_PROBABILITY, Extract, examine, extract, extract_all
 
 MODES = (
     "There are three modes:\n- quiet mode writes nothing\n- plain mode writes a line\n- loud mode writes all"
@@ -19,67 +20,77 @@ TOWER = "Halden & Co built the lighthouse of Port Callow in 1871."
 MILL = "The mill of Upper Tarn stood empty for many years."
 
 
-@pytest.mark.parametrize(
-    ("question", "passage"),
-    [("What modes are there?", MODES), ("List the modes.", MODES), ("How do I send a parcel back?", STEPS)],
-)
-def test_a_list_is_quoted_whole_with_what_leads_to_it(question: str, passage: str) -> None:
-    found = extract(question, [passage])
+def extracted(question: str, passages: Sequence[str], headings: Sequence[str] = ()) -> Extract:
+    """The answer, where there is one; `headings` are those of the passages."""
+    if headings:
+        [found] = extract_all([(question, passages)], [headings])
+    else:
+        found = extract(question, passages)
     assert found is not None
-    assert found.text == found.quote == passage
+    return found
+
+
+PRESS = (
+    "Open the lid of the parcel press. Lay the parcel on the plate and turn the wheel until the plate is tight. "
+    "Wait until the green lamp of the press is lit. Then turn the wheel back and take the parcel out of the press."
+)
+WHEELS = "To press a parcel:\n" + "\n".join(
+    f"{n}. turn wheel {n} of the press until its lamp is lit" for n in range(1, 11)
+)
+HALL = "The hall of Brenn burnt down twice. It has a roof of slate, which keeps the rain out."
+NIGHT = "You can open the depot of Tarn at night. Turn the big key twice and pull the lever of the door."
+SUNDAY = "The depot of Tarn never opens on Sunday."
+RACES = [
+    f"{name} won the race of Tamsel in {year}."
+    for name, year in (("Ann Lee", 2001), ("Bob Marsh", 2003), ("Cy Okafor", 2005))
+]
+SEATS = ["The 3rd seat of Ormond went to Ida Vale.", "The 4th seat of Ormond went to Tom Birk."]
+TICKET = "open_gate returns a ticket, and stores the hour in the log."
+
+
+@pytest.mark.parametrize(
+    ("question", "passages", "text"),
+    [
+        ("What modes are there?", [MODES], MODES),
+        ("List the modes.", [MODES], MODES),
+        ("How do I send a parcel back?", [STEPS], STEPS),
+        ("How do I press a parcel?", [WHEELS], WHEELS),
+        ("How do I press with the parcel press?", [PRESS, "The parcel press stands in the cellar."], PRESS),
+        ("How does the roof of slate keep the rain out?", [HALL], HALL),
+        ("Can I open the depot of Tarn at night?", [NIGHT, MILL], f"Yes: {NIGHT}"),
+        ("Does the depot of Tarn open on Sunday?", [SUNDAY, "The depot has a red door."], f"No: {SUNDAY}"),
+        ("Who built the lighthouse of Port Callow?", [MILL, f"{MILL} {TOWER}"], "Halden & Co"),
+        ("Who won the race of Tamsel in 2001?", RACES, "Ann Lee"),
+        ("Who won the race of Tamsel in 2003?", RACES, "Bob Marsh"),
+        ("Who won the race of Tamsel in 2005?", RACES, "Cy Okafor"),
+        ("Who got the fourth seat of Ormond?", SEATS, "Tom Birk"),
+        ("What does open_gate return?", [TICKET], "a ticket"),
+    ],
+)
+def test_words_are_said_alone_and_lists_steps_and_sentences_that_belong_together_whole(
+    question: str, passages: list[str], text: str
+) -> None:
+    found = extracted(question, passages)
+    assert found.text == text
+    assert found.quote in passages[found.passage]
 
 
 def test_an_overlong_list_is_cut() -> None:
     passage = "The rooms are:\n" + "\n".join(f"- room {n} where letters of all kinds lie" for n in range(60))
-    found = extract("Which rooms are there?", [passage])
-    assert found is not None
+    found = extracted("Which rooms are there?", [passage])
     assert 60 < len(found.text.split()) < 160
     assert found.text in passage
 
 
-@pytest.mark.parametrize(
-    "question", ["Was the lighthouse built in 1871?", "Is the lighthouse of Port Callow old?"]
-)
-def test_yes_or_no_comes_with_its_sentence(question: str) -> None:
-    found = extract(question, [TOWER])
-    assert found is not None
-    assert found.quote == TOWER
-    assert found.text in (TOWER, f"Yes: {TOWER}", f"No: {TOWER}")
-
-
-def test_words_come_with_the_sentence_that_they_stand_in() -> None:
-    found = extract("Who built the lighthouse of Port Callow?", [MILL, f"{MILL} {TOWER}"])
-    assert found is not None
-    assert (found.text, found.quote, found.passage) == ("Halden & Co", TOWER, 1)
-    assert found.words
-
-
-@pytest.mark.parametrize(
-    ("year", "winner"), [("2001", "Ann Lee"), ("2003", "Bob Marsh"), ("2005", "Cy Okafor")]
-)
-def test_a_passage_without_the_questions_number_is_not_taken(year: str, winner: str) -> None:
-    passages = [
-        f"{name} won the race of Tamsel in {when}."
-        for name, when in (("Ann Lee", 2001), ("Bob Marsh", 2003), ("Cy Okafor", 2005))
-    ]
-    found = extract(f"Who won the race of Tamsel in {year}?", passages)
-    assert found is not None
-    assert found.text == winner
-
-
 def test_a_number_that_no_passage_has_makes_the_answer_less_likely() -> None:
-    there = extract("Who built the lighthouse of Port Callow in 1871?", [TOWER])
-    elsewhere = extract("Who built the lighthouse of Port Callow in 1932?", [TOWER])
-    assert there is not None
-    assert elsewhere is not None
+    there = extracted("Who built the lighthouse of Port Callow in 1871?", [TOWER])
+    elsewhere = extracted("Who built the lighthouse of Port Callow in 1932?", [TOWER])
     assert elsewhere.probability < there.probability
 
 
 def test_an_answer_is_of_the_kind_that_is_asked_for() -> None:
     passage = "In 1871, in May, Halden & Co built it."
-    who, when = (extract(question, [passage]) for question in ("Who built it?", "When was it built?"))
-    assert who is not None
-    assert when is not None
+    who, when = (extracted(question, [passage]) for question in ("Who built it?", "When was it built?"))
     assert who.text == "Halden & Co"
     assert "1871" in when.text
 
@@ -106,8 +117,7 @@ def test_a_passage_without_such_an_answer_is_held_to_answer_less() -> None:
 )
 @pytest.mark.parametrize("passages", [[MODES, TOWER], ["", MILL], ["?!", "  "], ["Ünïcödé 北京。 🙂"]])
 def test_what_is_said_stands_in_the_passage(question: str, passages: list[str]) -> None:
-    found = extract(question, passages)
-    assert found is not None
+    found = extracted(question, passages)
     assert 0 <= found.probability <= 1
     there = [" ".join(passage.split()) for passage in passages]
     assert " ".join(found.quote.split()) in there[found.passage]
@@ -121,9 +131,7 @@ def test_passages_that_give_the_same_words_make_them_surer(monkeypatch: pytest.M
         "What firm built the lighthouse of Port Callow?",
         "Halden & Co built the lighthouse long ago.",
     )
-    one, both = extract(question, [TOWER]), extract(question, [TOWER, other])
-    assert one is not None
-    assert both is not None
+    one, both = extracted(question, [TOWER]), extracted(question, [TOWER, other])
     assert (one.words, both.words) == (False, True)
     assert both.text == "Halden & Co"
 
@@ -134,20 +142,10 @@ def test_a_name_a_place_a_time_or_a_number_is_named_however_unsure(monkeypatch: 
         ("Who built the lighthouse of Port Callow?", "Halden & Co"),
         ("When was the lighthouse of Port Callow built?", "1871"),
     ):
-        found = extract(question, [TOWER])
-        assert found is not None
-        assert (found.text, found.words) == (named, True)
-        assert named in found.quote
-    what = extract("What does the lamp of the lighthouse burn?", [TOWER])
-    assert what is not None
+        found = extracted(question, [f"{MILL} {TOWER}"])
+        assert (found.text, found.words, found.quote) == (named, True, TOWER)
+    what = extracted("What does the lamp of the lighthouse burn?", [TOWER])
     assert not what.words
-
-
-def test_a_sentence_that_leans_on_the_one_before_comes_with_it() -> None:
-    passage = "The hall of Brenn burnt down twice. It has a roof of slate, which keeps the rain out."
-    found = extract("How does the roof of slate keep the rain out?", [passage])
-    assert found is not None
-    assert found.text == passage
 
 
 def test_where_no_words_are_sure_sentences_of_several_passages_are_quoted() -> None:
@@ -157,8 +155,7 @@ def test_where_no_words_are_sure_sentences_of_several_passages_are_quoted() -> N
         "In winter the ferry to Skarn stays in port when the wind is strong.",
         "Bees make honey.",
     ]
-    found = extract("How does the ferry to Skarn work?", passages)
-    assert found is not None
+    found = extracted("How does the ferry to Skarn work?", passages)
     assert found.passage < 3
     assert 2 <= len(found.text.split("\n")) <= 3
     assert found.text.startswith(found.quote)
@@ -172,9 +169,7 @@ def test_without_text_nothing_is_said(passages: list[str]) -> None:
 
 def test_the_order_of_the_passages_plays_no_part() -> None:
     question, passages = "Who built the lighthouse of Port Callow?", [MILL, TOWER, MODES]
-    one, other = extract(question, passages), extract(question, passages[::-1])
-    assert one is not None
-    assert other is not None
+    one, other = extracted(question, passages), extracted(question, passages[::-1])
     assert (one.text, one.passage) == (other.text, 2 - other.passage)
     assert one.probability == pytest.approx(other.probability, abs=1e-3)
 
@@ -186,25 +181,15 @@ def test_the_shipped_calibration_weighs_features_that_are_computed() -> None:
     assert {"bias", "relevance"} <= set(weights) <= set(found[1])
 
 
-SEATS = ["The 3rd seat of Ormond went to Ida Vale.", "The 4th seat of Ormond went to Tom Birk."]
-
-
-def test_an_ordinal_in_words_means_the_passage_that_has_it_in_figures() -> None:
-    found = extract("Who got the fourth seat of Ormond?", SEATS)
-    assert found is not None
-    assert (found.text, found.passage) == ("Tom Birk", 1)
-
-
 def test_another_ordinal_in_words_is_no_surer_than_one_in_figures() -> None:
-    in_words, in_figures = (extract(f"Who got the {n} seat of Ormond?", SEATS[1:]) for n in ("fifth", "5th"))
-    assert in_words is not None
-    assert in_figures is not None
+    in_words, in_figures = (
+        extracted(f"Who got the {n} seat of Ormond?", SEATS[1:]) for n in ("fifth", "5th")
+    )
     assert in_words.probability == in_figures.probability < MIN_PROBABILITY
 
 
 def headed(question: str, heading: str, text: str) -> str:
-    (found,) = extract_all([(question, [f"{heading}: {text}"])], [[heading]])
-    assert found is not None
+    found = extracted(question, [f"{heading}: {text}"], [heading])
     assert heading not in found.quote
     return found.text
 
@@ -220,39 +205,12 @@ def test_a_lone_item_of_a_list_comes_without_its_mark(mark: str) -> None:
     assert headed("How is a parcel found?", "Parcels", f"{mark}Retrieve it only") == "Retrieve it only"
 
 
-def test_words_are_quoted_in_the_sentence_that_they_were_taken_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kcard.llms.extraction.extract.MIN_CERTAINTY", 1.1)
-    found = extract("Who built the lighthouse of Port Callow?", [f"{MILL} {TOWER}"])
-    assert found is not None
-    assert (found.text, found.quote) == ("Halden & Co", TOWER)
-
-
 def test_a_name_that_is_hardly_sure_gives_way_to_its_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kcard.llms.extraction.extract.MIN_CERTAINTY", 1.1)
     monkeypatch.setattr("kcard.llms.extraction.extract.MIN_CERTAINTY_OF_NAMES", 1.1)
-    found = extract("Who built the lighthouse of Port Callow?", [MILL, TOWER])
-    assert found is not None
+    found = extracted("Who built the lighthouse of Port Callow?", [MILL, TOWER])
     assert (found.quote, found.passage, found.words) == (TOWER, 1, False)
     assert found.text.startswith(TOWER)
-
-
-def test_how_is_answered_with_all_that_its_passage_says_about_it() -> None:
-    passage = (
-        "Open the lid of the parcel press. Lay the parcel on the plate and turn the wheel until the plate is tight. "
-        "Wait until the green lamp of the press is lit. Then turn the wheel back and take the parcel out of the press."
-    )
-    other = "The parcel press stands in the cellar."
-    found = extract("How do I press a parcel with the parcel press?", [passage, other])
-    assert found is not None
-    assert found.text == found.quote == passage
-
-
-def test_steps_are_quoted_whole_whatever_their_number() -> None:
-    steps = "\n".join(f"{n}. turn wheel {n} of the press until its lamp is lit" for n in range(1, 11))
-    passage = f"To press a parcel:\n{steps}"
-    found = extract("How do I press a parcel?", [passage])
-    assert found is not None
-    assert found.text == passage
 
 
 def test_of_like_passages_the_one_under_the_questions_heading_answers() -> None:
@@ -260,7 +218,7 @@ def test_of_like_passages_the_one_under_the_questions_heading_answers() -> None:
     texts = [f"{heading}: Open the service door, then follow the drawing there." for heading in headings]
     for order in ([0, 1, 2], [2, 1, 0]):
         passages, over = [texts[at] for at in order], [headings[at] for at in order]
-        (found,) = extract_all([("How do I change the lamp?", passages)], [over])
+        found = extracted("How do I change the lamp?", passages, over)
         assert found is not None
         assert order[found.passage] == 1
 
@@ -270,36 +228,14 @@ def test_an_answer_that_leads_the_others_is_surer_than_one_of_two_alike() -> Non
         "Who built the lighthouse of Port Callow?",
         "Ann Lee built the lighthouse of Port Callow in 1902.",
     )
-    ahead, beside = (extract(question, [TOWER, other]) for other in (MILL, rival))
-    assert ahead is not None
-    assert beside is not None
+    ahead, beside = (extracted(question, [TOWER, other]) for other in (MILL, rival))
     assert ahead.probability > beside.probability
 
 
-def test_whether_one_can_is_answered_with_how() -> None:
-    passage = (
-        "You can open the depot of Tarn at night. Turn the big key twice and pull the lever of the door."
-    )
-    found = extract("Can I open the depot of Tarn at night?", [passage, MILL])
-    assert found is not None
-    assert found.text == f"Yes: {passage}"
-
-
 def test_quotations_are_withheld_less_often_than_names() -> None:
-    how, who = (extract(question, [TOWER]) for question in ("How was it built?", "Who built it?"))
-    assert how is not None
-    assert who is not None
+    how, who = (extracted(question, [TOWER]) for question in ("How was it built?", "Who built it?"))
     assert how.threshold < who.threshold
     assert how.is_sure == (how.probability >= how.threshold)
-
-
-def test_a_verdict_comes_with_the_sentence_that_tells_it_and_no_other() -> None:
-    other = "The depot of Tarn has a red door."
-    found = extract(
-        "Does the depot of Tarn open on Sunday?", ["The depot of Tarn never opens on Sunday.", other]
-    )
-    assert found is not None
-    assert found.text == "No: The depot of Tarn never opens on Sunday."
 
 
 def test_sentences_elsewhere_that_end_in_a_colon_bring_what_they_lead_to() -> None:
@@ -307,30 +243,19 @@ def test_sentences_elsewhere_that_end_in_a_colon_bring_what_they_lead_to() -> No
         "The ferry to Skarn leaves from the north quay.",
         "To pay for the ferry to Skarn, type:\npay --ferry",
     ]
-    found = extract("How does the ferry to Skarn work?", passages)
-    assert found is not None
+    found = extracted("How does the ferry to Skarn work?", passages)
     assert "type:\npay --ferry" in found.text
 
 
 def test_an_answer_is_no_less_sure_where_its_heading_is_known_and_not_quoted() -> None:
     question, heading = "How do you open the depot of Tarn?", "Opening the depot"
     passages = [f"{heading}: You turn the big key twice."]
-    known, unknown = (extract_all([(question, passages)], over)[0] for over in ([[heading]], None))
-    assert known is not None
-    assert unknown is not None
+    known, unknown = extracted(question, passages, [heading]), extracted(question, passages)
     assert known.text != unknown.text
     assert unknown.probability <= known.probability < unknown.probability + 0.15
 
 
 # Yes or no.
-
-
-def test_the_answer_says_it_before_the_quotation() -> None:
-    text = "The depot never opens on Sunday. Ada Fischer keeps the keys."
-    found = extract("Does the depot open on Sunday?", [text])
-    assert found is not None
-    assert found.text.startswith("No: The depot never opens on Sunday.")
-    assert not found.words
 
 
 def test_a_sentence_that_begins_with_no_gets_no_second_one() -> None:
@@ -365,11 +290,8 @@ def test_numbered_items_that_have_the_words_of_a_question_for_steps_answer_it(
     question: str, steps: str
 ) -> None:
     passages = [ALARM, LOST_KEYS, PAY]
-    [found] = extract_all(
-        [(question, [f"{heading}: {text}" for heading, text in passages])],
-        [[heading for heading, _ in passages]],
-    )
-    assert found is not None
+    texts = [f"{heading}: {text}" for heading, text in passages]
+    found = extracted(question, texts, [heading for heading, _ in passages])
     assert found.is_sure == bool(steps)
     if steps:
         assert found.text == steps
@@ -395,8 +317,7 @@ GROUPS = (
     ],
 )
 def test_the_label_of_the_line_that_says_so_answers(question: str, label: str) -> None:
-    found = extract(question, [GROUPS])
-    assert found is not None
+    found = extracted(question, [GROUPS])
     if label:
         assert found.text == label
         assert found.quote.startswith(label)
@@ -407,27 +328,20 @@ def test_the_label_of_the_line_that_says_so_answers(question: str, label: str) -
 def test_the_label_may_be_the_heading() -> None:
     question, heading = "Which group may use the drive?", "Groups > tape"
     passage = f"{heading}: Members of this group may use the drive."
-    [found] = extract_all([(question, [passage])], [[heading]])
-    assert found is not None
+    found = extracted(question, [passage], [heading])
     assert (found.text, found.quote) == ("tape", "Members of this group may use the drive.")
 
 
 def test_what_another_verb_says_does_not_answer() -> None:
-    found = extract(
+    found = extracted(
         "What does open_stream return?",
         [
             "open_stream makes a stream. The argument handle receives the number of the device. It gives back the "
             "address of the buffer."
         ],
     )
-    assert found is not None
     assert not found.words
     assert "gives back the address of the buffer" in found.text
-    gate = extract(
-        "What does open_gate return?", ["open_gate returns a ticket, and stores the hour in the log."]
-    )
-    assert gate is not None
-    assert gate.text == "a ticket"
 
 
 GATE = (
@@ -437,16 +351,14 @@ GATE = (
 
 
 def test_a_question_for_a_reason_is_answered_with_prose_where_code_stands_beside_it() -> None:
-    found = extract("Why would open_gate raise GateLocked?", [GATE])
-    assert found is not None
+    found = extracted("Why would open_gate raise GateLocked?", [GATE])
     assert "gate.lift" not in found.text
     assert "If the gate is locked" in found.text
 
 
 def test_a_question_for_code_is_answered_with_code() -> None:
     lamp = "from lamp import Lamp\nlamp = Lamp(watts=12)\nlamp.on(timeout=30)\nA lamp that is on stays lit."
-    found = extract("How do I switch on a lamp?", [lamp])
-    assert found is not None
+    found = extracted("How do I switch on a lamp?", [lamp])
     assert "lamp.on(timeout=30)" in found.text
 
 
@@ -455,9 +367,7 @@ def test_the_answer_of_a_faq_is_given_rather_than_its_question() -> None:
         "Q: Can the lid be replaced?\nA: No. Order a new jar.\n\nQ: Can a torn sail be mended (e.g. after a storm)?\n"
         "A: It may be possible if the cloth is not older than ten years, which few sails are."
     )
-    lid = extract("Can the lid be replaced?", [passage])
-    assert lid is not None
+    lid = extracted("Can the lid be replaced?", [passage])
     assert lid.text.startswith("No.")
-    sail = extract("Can a torn sail be mended?", [passage])
-    assert sail is not None
+    sail = extracted("Can a torn sail be mended?", [passage])
     assert "older than ten years" in sail.text

@@ -12,55 +12,50 @@ from kcard.llms.extraction.times import PRESENT_YEAR, asked_period, includes_yea
 FEES = "Millers pay 40 coins a year. Carters pay 5 coins. Before 1919 millers paid 30 coins."
 
 
-def scope(question: str, text: str) -> str:
-    return in_scope(question, form_of(question), text)
-
-
-@pytest.mark.parametrize("question", ["How much do millers pay now?", "How much do millers pay?"])
-def test_a_question_about_now_leaves_out_what_was_before(question: str) -> None:
-    assert "30 coins" not in scope(question, FEES)
-    found = extract(question, [FEES])
-    assert found is not None
-    assert found.text.startswith("40 coins")
-
-
-def test_a_question_about_a_year_keeps_the_sentence_whose_period_has_it() -> None:
-    question = "How much did millers pay in 1918?"
-    assert "30 coins" in scope(question, FEES)
-    assert "40 coins" not in scope(question, FEES)
-    found = extract(question, [FEES])
-    assert found is not None
-    assert found.text == "30 coins"
+MUCH = "How much do millers pay?"
+AGO = "Before 1919 millers paid 30 coins. Carters sing."
+TOWER = "The tower of Tarn was built by Halden & Co. It was built in 1871."
+BOATS = "The oldest boat, Goose, was built by Halden; the newest, Swan, was built by Lund. Both float."
+RENTS = "Tarn; Miller: Ada; Rent: 4\nSkarn; Miller: Bo; Rent: 5"
 
 
 @pytest.mark.parametrize(
-    "question", ["When were 30 coins paid?", "How do millers pay?", "Who was the miller of Tarn?"]
+    ("question", "text", "read"),
+    [
+        ("How much do millers pay now?", FEES, "Millers pay 40 coins a year."),
+        (MUCH, FEES, "Millers pay 40 coins a year."),
+        ("How much did millers pay in 1918?", FEES, "Before 1919 millers paid 30 coins."),
+        ("How much do carters pay?", FEES, "Carters pay 5 coins."),
+        ("When were 30 coins paid?", FEES, FEES),
+        ("How do millers pay?", FEES, FEES),
+        ("Who was the miller of Tarn?", FEES, FEES),
+        (MUCH, AGO, AGO),
+        ("When was the tower of Tarn built?", TOWER, TOWER),
+        ("Which boat is the newest?", BOATS, "the newest, Swan, was built by Lund. Both float."),
+        ("Which boat floats?", BOATS, BOATS),
+        ("Who runs the mill of Skarn?", f"Mills.\n{RENTS}", "Mills.\nSkarn; Miller: Bo; Rent: 5"),
+        ("Which mills are there?", RENTS, RENTS),
+    ],
 )
-def test_other_questions_leave_a_passage_as_it_is(question: str) -> None:
-    assert scope(question, FEES) == FEES
+def test_what_is_of_another_time_or_thing_is_left_out_unless_nothing_else_has_its_words(
+    question: str, text: str, read: str
+) -> None:
+    assert in_scope(question, form_of(question), text) == read
 
 
-def test_a_sentence_of_another_time_stays_if_nothing_else_has_its_words() -> None:
-    text = "Before 1919 millers paid 30 coins. Carters sing."
-    assert scope("How much do millers pay?", text) == text
+@pytest.mark.parametrize(
+    ("question", "text"), [(MUCH, "40 coins"), ("How much did millers pay in 1918?", "30 coins")]
+)
+def test_the_fee_of_the_time_that_is_asked_about_answers(question: str, text: str) -> None:
+    found = extract(question, [FEES])
+    assert found is not None
+    assert found.text == text
 
 
-def test_a_sentence_about_another_subject_is_left_out_unless_it_leans_on_one() -> None:
-    assert scope("How much do carters pay?", FEES) == "Carters pay 5 coins."
-    text = "The tower of Tarn was built by Halden & Co. It was built in 1871."
-    assert scope("When was the tower of Tarn built?", text) == text
-
-
-def test_of_clauses_with_superlatives_the_one_that_is_asked_about_stays() -> None:
-    text = "The oldest boat, Goose, was built by Halden; the newest, Swan, was built by Lund. Both float."
-    assert scope("Which boat is the newest?", text) == "the newest, Swan, was built by Lund. Both float."
-    assert scope("Which boat floats?", text) == text
-
-
-def test_rows_of_other_things_are_left_out() -> None:
-    table = "Tarn; Miller: Ada; Rent: 4\nSkarn; Miller: Bo; Rent: 5"
-    assert scope("Who runs the mill of Skarn?", f"Mills.\n{table}") == "Mills.\nSkarn; Miller: Bo; Rent: 5"
-    assert scope("Which mills are there?", table) == table
+def test_a_question_in_the_present_tense_asks_about_now() -> None:
+    assert asked_period("Who is the miller?") == (PRESENT_YEAR, PRESENT_YEAR)
+    assert asked_period("Who was the miller?") is None
+    assert asked_period("Who was the miller before 1919?") == (-math.inf, 1918.0)
 
 
 @pytest.mark.parametrize(
@@ -77,12 +72,6 @@ def test_rows_of_other_things_are_left_out() -> None:
 )
 def test_the_years_of_a_sentence(text: str, period: tuple[float, float] | None) -> None:
     assert period_of(text) == period
-
-
-def test_a_question_in_the_present_tense_asks_about_now() -> None:
-    assert asked_period("Who is the miller?") == (PRESENT_YEAR, PRESENT_YEAR)
-    assert asked_period("Who was the miller?") is None
-    assert asked_period("Who was the miller before 1919?") == (-math.inf, 1918.0)
 
 
 def test_a_year_may_lie_within_a_period() -> None:

@@ -307,14 +307,15 @@ class OpenAIEndpoint(LLM):
 
         def arriving() -> Iterator[str]:
             nonlocal used, ended, cut
-            for chunk in self._complete(request, self.max_tokens, parameters):
-                if chunk.usage:
-                    used = _usage(chunk)
-                for choice in chunk.choices[:1]:
-                    ended = ended or choice.finish_reason is not None
-                    cut = cut or choice.finish_reason == "length"
-                    scores.extend(_token_scores(self._form.places(choice)))
-                    yield self._form.piece(choice) or ""
+            with self._complete(request, self.max_tokens, parameters) as chunks:
+                for chunk in chunks:
+                    if chunk.usage:
+                        used = _usage(chunk)
+                    for choice in chunk.choices[:1]:
+                        ended = ended or choice.finish_reason is not None
+                        cut = cut or choice.finish_reason == "length"
+                        scores.extend(_token_scores(self._form.places(choice)))
+                        yield self._form.piece(choice) or ""
 
         try:
             for piece in self._form.pieces(spoken_pieces(arriving()), request):

@@ -62,29 +62,18 @@ class Shared:
         """The real client in this process, as somebody or as nobody. Give downloads a `cache_dir` of the test."""
         return HfApi(endpoint=self.url, token=False if who is None else self.tokens[who])
 
-    def http(self, who: str | None = None) -> httpx.Client:
-        """A plain HTTP client with the token of somebody or of nobody; it follows no redirects."""
-        headers = {} if who is None else {"Authorization": f"Bearer {self.tokens[who]}"}
+    def http(self, who: str | None = None, token: str | None = None) -> httpx.Client:
+        """A plain HTTP client with the token of somebody, this token or none; it follows no redirects."""
+        token = token if who is None else self.tokens[who]
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         client = httpx.Client(base_url=self.url, headers=headers, timeout=30)
         self._clients.append(client)
         return client
 
-    def run(self, code: str, who: str | None = None, *, fails: bool = False, **environment: str) -> str:
-        """What a Python program prints, with HF_ENDPOINT set before it imports anything; a home of its own.
-
-        Its standard error instead, where it is expected to fail.
-        """
-        return self.start([sys.executable, "-c", code], who, fails=fails, **environment)
-
-    def start(
-        self, command: list[str], who: str | None = None, *, fails: bool = False, **environment: str
-    ) -> str:
-        """Likewise for a command, such as ["hf", "models", "ls"]."""
+    def run(self, code: str, who: str, **environment: str) -> str:
+        """What a Python program prints, with HF_ENDPOINT set before it imports anything; a home of its own."""
         home = self.folder / "client"
         home.mkdir(exist_ok=True)
-        variables = {
-            name: value for name, value in os.environ.items() if not name.startswith(("HF_", "KCARD_"))
-        }
         ours = {
             "HF_ENDPOINT": self.url,
             "HF_HOME": str(home / "hf"),
@@ -93,22 +82,20 @@ class Shared:
             "HF_HUB_DISABLE_TELEMETRY": "1",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
             "HF_HUB_DISABLE_UPDATE_CHECK": "1",
+            "HF_TOKEN": self.tokens[who],
             "KCARD_HOME": str(home / "kcard"),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         }
-        if who is not None:
-            ours["HF_TOKEN"] = self.tokens[who]
         done = subprocess.run(
-            command,
-            env=variables | ours | environment,
+            [sys.executable, "-c", code],
+            env={**os.environ, **ours, **environment},
             cwd=home,
             capture_output=True,
             text=True,
             timeout=120,
             check=False,
         )
-        assert (done.returncode != 0) == fails, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done.stderr if fails else done.stdout
+        assert done.returncode == 0, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
 
     def create(
         self,
@@ -144,6 +131,15 @@ class Shared:
             repository, branch, operations, parent=None, title=title, message="", identity=by
         )
 
+    def publish(self, name: str, files: Mapping[str, bytes], tag: str = "v1", title: str = "Files") -> str:
+        """Commit the files of a card and publish them; the sha256 of its manifest."""
+        commit = self.put(name, files, title=title)
+        repository = self.hub.repositories.get("model", name)
+        by = self.identity("ada:admin")
+        published = self.hub.publications.publish(repository, tag, commit.sha, by)
+        assert published is not None
+        return published.version
+
     def _upload(self, by: Identity, contents: Mapping[str, bytes]) -> None:
         with partial_folder(self.hub.blobs.partial) as scratch:
             for sha256, content in contents.items():
@@ -177,15 +173,14 @@ def shared_hub(
 @contextmanager
 def running(hub: HubServices, options: ServerOptions | None = None) -> Iterator[str]:
     """The URL of the application of a hub, served in a thread until the block ends."""
-    config = uvicorn.Config(
-        create_app(hub, options),
-        host="127.0.0.1",
-        port=0,
-        log_level="warning",
-        lifespan="on",
-        http=Connection,
-    )
-    server = uvicorn.Server(config)
+    with serving(create_app(hub, options), lifespan="on") as url:
+        yield url
+
+
+@contextmanager
+def serving(app: Any, **settings: Any) -> Iterator[str]:
+    """Likewise of any application, with settings of uvicorn."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", http=Connection, **settings))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     deadline = time.monotonic() + START_SECONDS

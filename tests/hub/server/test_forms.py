@@ -8,9 +8,6 @@ import pytest
 from tests.hub.server.browser_session import Browser, hub_for_browsers, text
 from tests.hub.shared_hub import Shared
 
-HEADER = b'{"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}}'
-WEIGHTS = len(HEADER).to_bytes(8, "little") + HEADER + b"x" * 8
-
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
@@ -20,8 +17,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
 
 
 def works(shared: Shared, token: str) -> bool:
-    answer = shared.http().get("/api/whoami-v2", headers={"Authorization": f"Bearer {token}"})
-    return answer.status_code == 200
+    return shared.http(token=token).get("/api/whoami-v2").status_code == 200
 
 
 def read_token(page: str) -> str:
@@ -85,22 +81,15 @@ def test_wrong_token_is_explained_beside_its_field(
 
 def test_session_creates_no_token_that_may_do_more_or_lasts_longer(shared: Shared) -> None:
     reading = Browser(shared).log_in("bob:read")
-    reading.open("/settings/tokens")
     assert reading.send("/settings/tokens", {"scope": "write", "days": "30"}).status_code == 403
     assert reading.send("/settings/tokens", {"scope": "read", "days": "30"}).status_code == 403
     token = shared.hub.tokens.create("bob", name="two days", days=2)
-    short = Browser(shared)
-    short.open("/login")
-    short.send("/login", {"name": "bob", "token": token})
-    short.open("/settings/tokens")
+    short = Browser(shared).log_in("bob", token)
     answer = short.send("/settings/tokens", {"scope": "read", "days": "30"})
     assert answer.status_code == 400
     assert "expires at" in text(answer)
     bound = shared.hub.tokens.create("bob", name="one card", repository=shared.create("bob/one").name)
-    only = Browser(shared)
-    only.open("/login")
-    only.send("/login", {"name": "bob", "token": bound})
-    only.open("/settings/tokens")
+    only = Browser(shared).log_in("bob", bound)
     assert only.send("/settings/tokens", {"scope": "read", "days": "30"}).status_code == 403
     assert only.send("/settings/tokens/revoke", {"name": "write"}).status_code == 403
 

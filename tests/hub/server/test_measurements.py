@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kcard.manifest import MANIFEST, Manifest
+from kcard.manifest import MANIFEST
 from tests.hub.server.sample_cards import finding
 from tests.hub.shared_hub import Shared, shared_hub
-from tests.hub.stand import exam
+from tests.hub.stand import exam, sealed
 
 NAME = "lab/onco"
 RESULTS = """
@@ -38,6 +38,10 @@ model-index:
 HTML = {"Accept": "text/html"}
 
 
+def card(name: str, factuality: float | None, recall: float = 0.9) -> dict[str, bytes]:
+    return sealed({"exam.json": exam(name, factuality, recall=recall), "config.json": b"{}"}, name=name)
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
@@ -49,17 +53,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
 def shared(server: Shared) -> Iterator[Shared]:
     """lab/onco declares perfect figures; this hub measured a factuality of 0.3, below its threshold."""
     server.create(NAME)
-    content = {"exam.json": exam("onco", 1.0, recall=1.0), "config.json": b"{}"}
-    digests = {path: hashlib.sha256(text).hexdigest() for path, text in content.items()}
-    manifest = Manifest(name="onco", description="Tumours", files=digests)
     more = {"README.md": README.encode(), ".eval_results/hle.yaml": RESULTS.encode()}
     more[".eval_results/odd.yaml"] = b"- value: 1\n"
-    commit = server.put(NAME, {**content, **more, MANIFEST: manifest.to_json().encode()})
-    repository = server.hub.repositories.get("model", NAME)
-    server.hub.publications.publish(repository, "v1", commit.sha, server.identity("bob"))
+    server.publish(NAME, more | card("onco", 1.0, recall=1.0))
     server.hub.registry.audits.add(server.hub.registry.get(NAME), finding(0.3))
     yield server
-    server.hub.repositories.delete(repository)
+    server.hub.repositories.delete(server.hub.repositories.get("model", NAME))
 
 
 def describe_card(hub: Shared, name: str = NAME) -> Any:
@@ -147,18 +146,9 @@ def listed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
         listed.hub.registry.quarantine.set(THRESHOLD)
         for name, factuality in {"good": 0.9, "bad": 0.2, "unmeasured": None}.items():
             listed.create(f"bob/{name}")
-            sha = listed.put(f"bob/{name}", card(name, factuality)).sha
-            repository = listed.hub.repositories.get("model", f"bob/{name}")
-            listed.hub.publications.publish(repository, "v1", sha, listed.identity("bob"))
+            listed.publish(f"bob/{name}", card(name, factuality))
         listed.create("bob/plain")
         yield listed
-
-
-def card(name: str, factuality: float | None) -> dict[str, bytes]:
-    content = {"exam.json": exam(name, factuality), "config.json": b"{}"}
-    digests = {path: hashlib.sha256(text).hexdigest() for path, text in content.items()}
-    manifest = Manifest(name=name, description="Tumours", files=digests)
-    return {**content, MANIFEST: manifest.to_json().encode()}
 
 
 def test_a_description_tells_version_factuality_and_quarantine(listed: Shared) -> None:

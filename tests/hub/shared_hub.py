@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +27,7 @@ from huggingface_hub.errors import HfHubHTTPError
 
 from kcard.hub.accounts import Identity
 from kcard.hub.db.models import Commit, Repository, RepositoryType
+from kcard.hub.errors import Conflict
 from kcard.hub.server.app import create_app
 from kcard.hub.server.dependencies import ServerOptions
 from kcard.hub.server.limits import Connection
@@ -104,14 +105,19 @@ class Shared:
         *,
         private: bool = False,
         gated: Literal["no", "auto", "manual"] = "no",
+        files: Mapping[str, bytes] | None = None,
     ) -> Repository:
-        """A repository without a request, by ada; the namespace must be there."""
+        """A repository with these files, without a request, by ada; the namespace must be there."""
         hub = self.hub
         namespace = hub.accounts.get(name.partition("/")[0])
         repository = hub.repositories.create(
             kind, namespace.id, name, private=private, by=self.identity("ada:admin")
         )
-        return repository if gated == "no" else hub.repositories.update(repository, gated=gated)
+        if gated != "no":
+            repository = hub.repositories.update(repository, gated=gated)
+        if files is not None:
+            self.put(name, files, kind)
+        return repository
 
     def put(
         self,
@@ -132,7 +138,9 @@ class Shared:
         )
 
     def publish(self, name: str, files: Mapping[str, bytes], tag: str = "v1", title: str = "Files") -> str:
-        """Commit the files of a card and publish them; the sha256 of its manifest."""
+        """Commit the files of a card, to a new repository where there is none, and publish them; its sha256."""
+        with suppress(Conflict):
+            self.create(name)
         commit = self.put(name, files, title=title)
         repository = self.hub.repositories.get("model", name)
         by = self.identity("ada:admin")

@@ -252,6 +252,8 @@ def test_what_can_not_be_a_token_is_refused_before_it_is_made(
             tokens.create(user, **options)  # type: ignore[arg-type]
     with pytest.raises(NotFound):
         tokens.create("nobody")
+    with pytest.raises(NotFound, match="dataset repository 'ada/card' not found"):
+        tokens.create("ada", repository="datasets/ada/card")
     assert tokens.list() == []
 
 

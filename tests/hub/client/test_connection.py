@@ -6,7 +6,6 @@ import json
 import stat
 import time
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -327,18 +326,6 @@ def test_what_a_hub_lists_is_cut_and_does_not_reach_the_terminal(kcard: Kcard) -
     for text in (shown, data):
         assert text.replace("\n", "").isprintable()
     assert "\\x1b]0;owned" in shown.replace("\n", "").replace(" ", "")
-
-
-def test_nor_do_its_errors(kcard: Kcard) -> None:
-    def refuse(handler: BaseHTTPRequestHandler) -> None:
-        send(handler, b"", 400, {"X-Error-Message": "no \x1b[2J\x9b31m"})
-
-    with hostile_hub() as hub:
-        hub.answers["/api/models"] = refuse
-        done = kcard("cards", "list", "--hub", hub.url)
-    assert done.code == 1
-    assert "\\x1b[2J" in done.err
-    assert (done.out + done.err).replace("\n", "").isprintable()
 
 
 def _as_large_files(request: bytes) -> list[dict[str, Any]]:

@@ -157,7 +157,6 @@ def publish_unranked(shared: Shared) -> None:
         shared, WAITING, about, "geography/rivers", kind="lora", factuality=0.9, updates=before,
         tag="v2",
     )  # fmt: skip
-    shared.create(OVERLAPPING)
     publish(shared, OVERLAPPING, "Laws of the land.", "law")
     audit(shared, OVERLAPPING, 0.97, judged=60, coverage=0.9, overlap=0.42)
 
@@ -196,6 +195,5 @@ def finding(factuality: float) -> AuditFinding:
 def quarantined(shared: Shared, name: str) -> None:
     """Publish a card in which an audit measures a factuality of 0.3; the threshold is 0.5."""
     shared.hub.registry.quarantine.set(0.5)
-    shared.create(name)
     publish(shared, name, "What tumours are like", "biomedical", factuality=0.9)
     shared.hub.registry.audits.add(shared.hub.registry.get(name), finding(0.3))

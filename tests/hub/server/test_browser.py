@@ -143,10 +143,8 @@ FAST_PAGES = ("/settings/tokens", "/lab/held")
 @pytest.fixture(scope="module")
 def people(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     with hub_for_browsers(tmp_path_factory.mktemp("hub"), exam_required=False) as shared:
-        shared.create("bob/open")
-        shared.put("bob/open", {"README.md": b"---\nlicense: mit\n---\n# Open\n"})
-        shared.create("bob/gated", gated="manual")
-        shared.put("bob/gated", {"README.md": b"# Inside"})
+        shared.create("bob/open", files={"README.md": b"---\nlicense: mit\n---\n# Open\n"})
+        shared.create("bob/gated", gated="manual", files={"README.md": b"# Inside"})
         quarantined(shared, "lab/held")
         yield shared
 

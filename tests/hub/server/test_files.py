@@ -38,8 +38,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kcard.hub.server.routes.files.FLUSH_SECONDS", 0.1)
         with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
-            shared.create("bob/files")
-            shared.put("bob/files", FILES)
+            shared.create("bob/files", files=FILES)
             yield shared
 
 
@@ -131,8 +130,7 @@ def test_raw_is_what_git_keeps(shared: Shared) -> None:
 
 
 def test_a_file_that_the_store_lost_is_an_error_and_no_broken_answer(shared: Shared) -> None:
-    shared.create("bob/lost")
-    shared.put("bob/lost", {"a.txt": b"only here"})
+    shared.create("bob/lost", files={"a.txt": b"only here"})
     shared.hub.blobs.delete(hashlib.sha256(b"only here").hexdigest())
     assert shared.http().get("/bob/lost/resolve/main/a.txt").status_code == 500
 
@@ -146,8 +144,9 @@ def test_a_client_that_hangs_up_harms_nobody(shared: Shared) -> None:
 
 
 def test_downloads_are_counted_by_one_small_file(shared: Shared, tmp_path: Path) -> None:
-    shared.create("bob/counted")
-    shared.put("bob/counted", {"config.json": CONFIG, "adapter_config.json": b"{}", "other.json": b"{}"})
+    shared.create(
+        "bob/counted", files={"config.json": CONFIG, "adapter_config.json": b"{}", "other.json": b"{}"}
+    )
     api, http = shared.api(), shared.http()
     api.snapshot_download("bob/counted", cache_dir=tmp_path)
     http.head("/bob/counted/resolve/main/config.json")

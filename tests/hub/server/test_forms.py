@@ -98,8 +98,7 @@ def test_session_creates_no_token_that_may_do_more_or_lasts_longer(shared: Share
 
 
 def test_access_is_asked_for_with_a_note_and_granted(shared: Shared) -> None:
-    shared.create("bob/gated", gated="manual")
-    shared.put("bob/gated", {"README.md": b"# Inside"})
+    shared.create("bob/gated", gated="manual", files={"README.md": b"# Inside"})
     dan = Browser(shared)
     assert "/login?next=%2Fbob%2Fgated" in dan.open("/bob/gated")
     dan.log_in("dan")

@@ -6,7 +6,6 @@ without a connection, so that any byte may stand anywhere.
 import asyncio
 import base64
 import json
-import logging
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -383,41 +382,24 @@ async def answer(app: Any, request: Request) -> int:
     return statuses[0] if statuses else 0
 
 
-class Reasons(logging.Handler):
-    """The unexpected errors that the hub has logged."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.last = ""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info:
-            self.last = logging.Formatter().formatException(record.exc_info)[-1500:]
-
-
-def fuzz(hub: HubServices, count: int, seed: int) -> list[str]:
-    """What ended in an error of the server, or in none of its answers."""
+def fuzz(hub: HubServices, log: pytest.LogCaptureFixture, count: int, seed: int) -> list[str]:
+    """What ended in an error of the server, with what it logged, or in none of its answers."""
     target = Target(hub)
     app = create_app(hub, ServerOptions(rate=0))
     fuzzer = Fuzzer(target, seed)
-    reasons, wrong = Reasons(), list[str]()
+    wrong: list[str] = []
 
     async def send_all() -> None:
         for number in range(count):
             if number % RENEWED == 0:
                 target.renew(number)
             request = fuzzer.request()
-            reasons.last = ""
+            log.clear()
             status = await answer(app, request)
             if status >= 500 and status != NOT_BUILT:
-                wrong.append(f"{status} to request {number}: {request}\n{reasons.last}")
+                wrong.append(f"{status} to request {number}: {request}\n{log.text[-1500:]}")
 
-    logger = logging.getLogger("kcard.hub.server")
-    logger.addHandler(reasons)
-    try:
-        asyncio.run(send_all())
-    finally:
-        logger.removeHandler(reasons)
+    asyncio.run(send_all())
     return wrong
 
 
@@ -429,10 +411,14 @@ def hub(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HubServices]
     hub.database.close()
 
 
-def test_no_hostile_request_ends_in_an_error_of_the_server(hub: HubServices) -> None:
-    assert fuzz(hub, count=300, seed=1) == []
+def test_no_hostile_request_ends_in_an_error_of_the_server(
+    hub: HubServices, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert fuzz(hub, caplog, count=300, seed=1) == []
 
 
 @pytest.mark.slow
-def test_ten_thousand_hostile_requests_end_in_no_error_of_the_server(hub: HubServices) -> None:
-    assert fuzz(hub, count=10_000, seed=2) == []
+def test_ten_thousand_hostile_requests_end_in_no_error_of_the_server(
+    hub: HubServices, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert fuzz(hub, caplog, count=10_000, seed=2) == []

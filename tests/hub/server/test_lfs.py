@@ -35,8 +35,7 @@ SMALL = ServerOptions(part_size=PART, max_file_size=2_000_000)
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
         shared.create("bob/adapter")
-        shared.create("bob/secret", private=True)
-        shared.put("bob/secret", {"model.safetensors": WEIGHTS})
+        shared.create("bob/secret", private=True, files={"model.safetensors": WEIGHTS})
         shared.create("dan/own")
         yield shared
 

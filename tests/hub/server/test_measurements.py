@@ -145,7 +145,6 @@ def listed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     with shared_hub(tmp_path_factory.mktemp("hub"), exam_required=False) as listed:
         listed.hub.registry.quarantine.set(THRESHOLD)
         for name, factuality in {"good": 0.9, "bad": 0.2, "unmeasured": None}.items():
-            listed.create(f"bob/{name}")
             listed.publish(f"bob/{name}", card(name, factuality))
         listed.create("bob/plain")
         yield listed

@@ -361,7 +361,6 @@ def test_the_readme_does_not_repeat_what_the_page_shows(samples: Shared) -> None
 
 
 def test_a_long_description_folds(samples: Shared) -> None:
-    samples.create("dan/long")
     publish(samples, "dan/long", "Long and winding. " * 30 + "The end.", "long")
     page = get(samples, "/dan/long")
     summary = page.partition("<summary><span>")[2].partition("</summary>")[0]
@@ -411,14 +410,12 @@ def test_versions_questions_and_provenance_are_on_the_card(samples: Shared) -> N
 
 def test_a_card_lists_those_that_were_made_from_it(samples: Shared) -> None:
     sha256 = samples.hub.registry.get("lab/planets").sha256
-    samples.create("dan/planets-next")
     publish(samples, "dan/planets-next", "Planets, continued.", "science", updates=sha256)
     assert 'href="/dan/planets-next"' in get(samples, "/lab/planets")
     assert "lab/planets v1</a>" in get(samples, "/dan/planets-next")
 
 
 def test_what_comes_from_a_card_runs_neither_on_its_page_nor_when_it_is_copied(samples: Shared) -> None:
-    samples.create("dan/evil")
     publish(samples, "dan/evil", "Evil <script>alert(1)</script>.", "evil")
     record = json.loads(exam("evil", 0.5, 0.5, seed="evil"))
     record["best"][0] |= {
@@ -490,7 +487,6 @@ def test_the_leaderboard_ranks_the_same_files_once_and_greys_a_small_sample(tmp_
             ("dan/waters", "Salt.", 0.8, 40),
             ("bob/hills", "Low.", 0.85, 29),
         ):
-            hub.create(name)
             publish(hub, name, "About it", "earth", notes=notes)
             audit(hub, name, factuality, judged=judged)
         page = get(hub, "/leaderboard")
@@ -523,7 +519,6 @@ def test_an_error_is_a_page_for_browsers_and_json_for_programs(samples: Shared, 
 
 
 def test_a_text_of_any_length_makes_no_large_page(samples: Shared) -> None:
-    samples.create("dan/wordy")
     publish(samples, "dan/wordy", "Wordy \uffff" + "x " * 990, "wordy", licence="w" * 200)
     for path in ("/dan/wordy", "/?q=wordy"):
         assert len(get(samples, path).encode()) < 150_000

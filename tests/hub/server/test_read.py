@@ -109,6 +109,7 @@ def test_a_list_tells_files_and_metadata_where_it_is_asked_to(shared: Shared) ->
         '["lastModified", -1, "0001-01-01T00:00:00+23:00", 1]',
         f'["lastModified", -1, {"[" * 9000}',
         '["likes", -1, 1, 1]',
+        '["lastModified", 1, "2020-01-01T00:00:00", 1]',
         '["lastModified", -1, "x", 1]',
         '["lastModified", -1, 1, 1]',
         '["lastModified", -1, true, true]',
@@ -139,6 +140,7 @@ def test_a_cursor_of_another_kind_of_value_is_refused(shared: Shared, sort: str,
         "sort=colour",
         "limit=0",
         "limit=many",
+        "limit=1001",
         "cursor=nonsense",
         "direction=3",
         "search=" + "+".join(map(str, range(30))),
@@ -174,8 +176,7 @@ def test_expand_tells_which_commit_last_changed_a_file(shared: Shared) -> None:
 
 
 def test_a_large_tree_comes_in_pages_of_one_commit(shared: Shared) -> None:
-    shared.create("bob/large")
-    shared.put("bob/large", {f"files/{number:04d}.txt": b"x" for number in range(1500)})
+    shared.create("bob/large", files={f"files/{number:04d}.txt": b"x" for number in range(1500)})
     pages = shared.http().get("/api/models/bob/large/tree/main?recursive=true")
     assert len(pages.json()) == 1000
     shared.put("bob/large", {"files/0000a.txt": b"x"})
@@ -247,11 +248,9 @@ READS = [
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     with shared_hub(tmp_path_factory.mktemp("hub")) as guarded:
-        guarded.create("lab/secret", private=True)
-        guarded.put("lab/secret", SMALL_FILES)
+        guarded.create("lab/secret", private=True, files=SMALL_FILES)
         for gate in ("manual", "auto"):
-            guarded.create(f"lab/{gate}", gated=gate)
-            guarded.put(f"lab/{gate}", SMALL_FILES)
+            guarded.create(f"lab/{gate}", gated=gate, files=SMALL_FILES)
         yield guarded
 
 

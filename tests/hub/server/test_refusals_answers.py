@@ -26,8 +26,7 @@ CLOSE = "\r\nHost: hub\r\nConnection: close\r\n"
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
         shared.create(NAME)
-        shared.create("bob/secret", private=True)
-        shared.put("bob/secret", {"config.json": b"{}"})
+        shared.create("bob/secret", private=True, files={"config.json": b"{}"})
         yield shared
 
 

@@ -27,8 +27,7 @@ USUAL = {"types": "models", "namespace": "ada", "name": "card", "revision": "mai
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     """bob/card with two files, and bob/hidden, a private repository with much metadata."""
     with shared_hub(tmp_path_factory.mktemp("hub")) as hub:
-        hub.create("bob/card")
-        hub.put("bob/card", {"README.md": b"# Card\n", "w.safetensors": b"x"})
+        hub.create("bob/card", files={"README.md": b"# Card\n", "w.safetensors": b"x"})
         hub.create("bob/hidden", private=True)
         items = "".join(f"- {'word' * 10} {number}\n" for number in range(2000))
         hub.put("bob/hidden", {"README.md": f"---\nitems:\n{items}---\n".encode()})
@@ -128,10 +127,23 @@ CARD = "/api/models/bob/card"
 @pytest.mark.parametrize(
     "path",
     [
-        *("/", "/datasets", "/openapi.json", "/healthz", "/readyz", "/api/models", "/api/whoami-v2"),
-        *(CARD, f"{CARD}/tree/main", f"{CARD}/commits/main", f"{CARD}/refs", "/nothing/at/all/here"),
-        *("/bob/card", "/bob/card/tree/main", "/bob/none"),
-        *("/bob/card/raw/main/README.md", "/bob/card/resolve/main/README.md"),
+        "/",
+        "/datasets",
+        "/openapi.json",
+        "/healthz",
+        "/readyz",
+        "/bob/card",
+        "/bob/card/tree/main",
+        "/bob/none",
+        "/api/models",
+        CARD,
+        f"{CARD}/tree/main",
+        f"{CARD}/commits/main",
+        f"{CARD}/refs",
+        "/api/whoami-v2",
+        "/bob/card/raw/main/README.md",
+        "/bob/card/resolve/main/README.md",
+        "/nothing/at/all/here",
     ],
 )
 def test_head_is_get_without_its_body(shared: Shared, path: str) -> None:
@@ -182,8 +194,12 @@ def strict(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     [
         *("/api/models?search=a%00b", "/api/models?limit=%00", "/?q=a%00b", "/datasets?tag=%00"),
         *(f"{CARD}?expand=%00", f"{CARD}/commits/main?expand[]=%00", "/lfs/%00?ticket=x"),
-        *("/api/mo%00dels/bob/card", "/api/models/b%00b/card"),
-        *(f"{CARD}/tree/ma%00in", f"{CARD}/tree/main/a%00b"),
+        *(
+            "/api/mo%00dels/bob/card",
+            "/api/models/b%00b/card",
+            f"{CARD}/tree/ma%00in",
+            f"{CARD}/tree/main/a%00b",
+        ),
         *("/bob/card/resolve/main/a%00b", "/bob/%00", "/card/resolve/main/%00", "/api/models/%00/card"),
     ],
 )

@@ -61,7 +61,6 @@ def test_a_manifest_with_a_text_that_is_too_long_is_neither_committed_nor_publis
 
 
 def test_descriptions_that_are_stored_already_are_cut_in_lists_and_on_pages(shared: Shared) -> None:
-    shared.create("bob/wordy")
     shared.publish("bob/wordy", sealed(FILES, kind="search"))
     with shared.hub.database.write() as connection:
         connection.execute(update(Version).values(description="y" * 20_000))
@@ -115,8 +114,7 @@ def test_a_description_of_many_long_paths_ends_at_a_size_and_clients_get_the_fil
 ) -> None:
     name = "bob/long-paths"
     files = {f"{number:04d}/{'p' * 250}/{'q' * 250}/{'r' * 250}.txt": b"x" for number in range(2500)}
-    shared.create(name)
-    shared.put(name, files)
+    shared.create(name, files=files)
     for query in ("", "?blobs=True"):
         info = shared.http().get(f"/api/models/{name}{query}")
         assert len(info.content) <= MAX_PAGE_BYTES
@@ -171,8 +169,7 @@ def test_metadata_that_was_committed_before_it_had_a_limit_stays(
 
 
 def test_a_readme_that_takes_quadratic_time_is_shown_as_it_is_and_rendered_once(shared: Shared) -> None:
-    shared.create("bob/pictures")
-    shared.put("bob/pictures", {"README.md": b"![" * 50_000})
+    shared.create("bob/pictures", files={"README.md": b"![" * 50_000})
     client = shared.http()
     client.get("/healthz")
     began = time.process_time()
@@ -242,6 +239,7 @@ def test_pages_of_a_history_with_long_messages_end_at_a_size(
     monkeypatch.setattr("kcard.hub.server.routes.refs.MAX_PAGE_CHARACTERS", 1000)
     shared.create("bob/messages")
     shas = [shared.put("bob/messages", {"a.txt": b"%d" % number}, title="t" * 400).sha for number in range(5)]
+    assert len(pages(shared, "/api/models/bob/messages/commits/main?limit=1")) == 6
     listing = pages(shared, "/api/models/bob/messages/commits/main?limit=1000")
     assert [item["id"] for page in listing for item in page.json()][:5] == shas[::-1]
     assert [len(page.json()) for page in listing] == [2, 2, 2]

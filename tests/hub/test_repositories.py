@@ -67,6 +67,13 @@ def test_a_move_is_refused_to_a_taken_name_nobody_s_account_and_a_full_one(hub: 
     assert hub.repositories.get("model", "ada/onco").name == "ada/onco"
 
 
+def test_downloads_add_up_and_those_of_a_deleted_repository_are_ignored(hub: Stand) -> None:
+    repository = hub.make("ada/onco")
+    hub.repositories.count_download({repository.id: 3, 999: 1})
+    hub.repositories.count_download({repository.id: 2})
+    assert hub.repositories.get("model", "ada/onco").downloads == 5
+
+
 # Listings: what is found by which words and tags, in which order, by whom, page by page. On both databases.
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)

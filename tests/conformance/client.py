@@ -342,9 +342,9 @@ def _() -> None:
     assert set(found) == {"config.json", "notes"}, found
     file: Any = found["config.json"]
     assert file.size == len(CONFIG)
-    found: Any = api.get_paths_info(repo(), "model.safetensors", expand=True)[0]
-    assert found.last_commit is not None
-    assert found.lfs is not None
+    weights: Any = api.get_paths_info(repo(), "model.safetensors", expand=True)[0]
+    assert weights.last_commit is not None
+    assert weights.lfs is not None
 
 
 @call("create_branch, revision")

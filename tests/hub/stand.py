@@ -208,8 +208,8 @@ def recount(session: Session) -> None:
         select(Holding.namespace_id, Holding.sha256, Holding.size).distinct()
     ):
         used[account] += size
-    for account in session.scalars(select(Account)):
-        account.used = used[account.id]
+    for owner in session.scalars(select(Account)):
+        owner.used = used[owner.id]
     session.flush()
 
 

@@ -3,6 +3,7 @@
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from kcard.manifest import Base, Manifest, check_files, seal
 from tests.hub.stand import seal_card
 
 
-def card(folder: Path, name: str = "oncology", weight: float = 0.0, **fields: object) -> Path:
+def card(folder: Path, name: str = "oncology", weight: float = 0.0, **fields: Any) -> Path:
     """A sealed card folder; equal weights make equal model files."""
     files = {"model.safetensors": save({"weight": np.full((8, 8), weight, dtype=np.float32)})}
     files["config.json"] = b'{"model_type": "opt"}'

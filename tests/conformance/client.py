@@ -121,33 +121,21 @@ FOLDER = {
 }
 
 
-@call("whoami")
+@call("whoami; wrong token: 401")
 def _() -> None:
     global me
     found = api.whoami()
     me = found["name"]
     assert found["type"] == "user", found
     assert found["auth"]["accessToken"]["role"] == "write", found
-
-
-@call("whoami, wrong token: 401")
-def _() -> None:
     assert status(lambda: api.whoami(token="kc_" + "x" * 40)) == 401
 
 
-@call("create_repo")
+@call("create_repo, exist_ok; there already: 409")
 def _() -> None:
     url = api.create_repo(repo())
     assert url.repo_id == repo(), url
-
-
-@call("create_repo, exist_ok")
-def _() -> None:
     assert api.create_repo(repo(), exist_ok=True).repo_id == repo()
-
-
-@call("create_repo, there already: 409")
-def _() -> None:
     assert status(lambda: api.create_repo(repo())) == 409
 
 
@@ -172,14 +160,10 @@ def _() -> None:
     assert downloaded("first.json") == b"{}"
 
 
-@call("upload_file, README.md")
+@call("upload_file, README.md; broken metadata: refused")
 def _() -> None:
     api.upload_file(path_or_fileobj=FOLDER["README.md"], path_in_repo="README.md", repo_id=repo())
     assert api.model_info(repo()).card_data["license"] == "mit"
-
-
-@call("upload_file, README.md with broken metadata: refused")
-def _() -> None:
     broken = b"---\nlicense: [mit\n---\n"
     refused(
         (ValueError, HfHubHTTPError),
@@ -204,24 +188,16 @@ def _() -> None:
     )
 
 
-@call("upload_folder")
+@call("upload_folder; nothing new; delete_patterns")
 def _() -> None:
     for path, content in FOLDER.items():
         (scratch / "folder" / path).parent.mkdir(parents=True, exist_ok=True)
         (scratch / "folder" / path).write_bytes(content)
     api.upload_folder(folder_path=scratch / "folder", repo_id=repo())
     assert set(api.list_repo_files(repo())) >= set(FOLDER)
-
-
-@call("upload_folder, nothing new")
-def _() -> None:
     before = api.model_info(repo()).sha
     api.upload_folder(folder_path=scratch / "folder", repo_id=repo())
     assert api.model_info(repo()).sha == before
-
-
-@call("upload_folder, delete_patterns")
-def _() -> None:
     api.upload_folder(folder_path=scratch / "folder", repo_id=repo(), delete_patterns=["first.json"])
     assert "first.json" not in api.list_repo_files(repo())
 
@@ -246,28 +222,20 @@ def _() -> None:
     assert downloaded("copy.safetensors") == WEIGHTS
 
 
-@call("create_commit, wrong parent: 412")
+@call("create_commit, wrong parent: 412; pull request: refused")
 def _() -> None:
     first = api.list_repo_commits(repo())[-1].commit_id
     add = [CommitOperationAdd("c.txt", b"c")]
     assert status(lambda: api.create_commit(repo(), add, commit_message="Late", parent_commit=first)) == 412
-
-
-@call("create_commit, pull request: refused")
-def _() -> None:
     add = [CommitOperationAdd("d.txt", b"d")]
     assert status(lambda: api.create_commit(repo(), add, commit_message="Ask", create_pr=True)) >= 400
     assert "d.txt" not in api.list_repo_files(repo())
 
 
-@call("delete_file")
+@call("delete_file, delete_folder")
 def _() -> None:
     api.delete_file("b.txt", repo())
     assert not api.file_exists(repo(), "b.txt")
-
-
-@call("delete_folder")
-def _() -> None:
     api.delete_folder("notes", repo())
     assert not [path for path in api.list_repo_files(repo()) if path.startswith("notes/")]
     api.upload_file(path_or_fileobj=b"again", path_in_repo="notes/deep/er.txt", repo_id=repo())
@@ -280,7 +248,7 @@ def _() -> None:
     assert "Three at once" in [commit.title for commit in found]
 
 
-@call("model_info")
+@call("model_info, expand")
 def _() -> None:
     found = api.model_info(repo(), files_metadata=True)
     assert found.id == repo()
@@ -290,61 +258,37 @@ def _() -> None:
     weights = next(file for file in found.siblings or [] if file.rfilename == "model.safetensors")
     assert weights.lfs is not None
     assert (weights.size, weights.lfs.size) == (len(WEIGHTS), len(WEIGHTS)), weights
-
-
-@call("model_info, expand")
-def _() -> None:
     found = api.model_info(repo(), expand=["downloads", "tags", "sha"])
     assert found.sha is not None
     assert found.downloads is not None
 
 
-@call("model_info, revision")
+@call("model_info, revision; not there; in another case")
 def _() -> None:
     first = api.list_repo_commits(repo())[-1].commit_id
     assert api.model_info(repo(), revision=first).sha == first
     refused(RevisionNotFoundError, lambda: api.model_info(repo(), revision="nowhere"))
-
-
-@call("model_info, not there")
-def _() -> None:
     refused(RepositoryNotFoundError, lambda: api.model_info(repo("nothing")))
+    assert api.model_info(repo().upper().replace(me.upper(), me)).id == repo()
 
 
-@call("dataset_info")
-def _() -> None:
-    assert api.dataset_info(repo("data")).id == repo("data")
-
-
-@call("list_models, search")
+@call("list_models, search, author, two tags")
 def _() -> None:
     assert repo() in [found.id for found in api.list_models(search=f"card-{run}")]
-
-
-@call("list_models, author")
-def _() -> None:
     found = list(api.list_models(author=me))
     assert repo() in [model.id for model in found]
     assert {model.id.split("/")[0] for model in found} == {me}
-
-
-@call("list_models, two tags")
-def _() -> None:
     assert [found.id for found in api.list_models(filter=["rivers", f"run-{run}"])] == [repo()]
     assert not list(api.list_models(filter=["seas", f"run-{run}"]))
 
 
-@call("list_models, pipeline_tag")
+@call("list_models, pipeline_tag, sort")
 def _() -> None:
     if MAJOR >= 1:
         found = api.list_models(pipeline_tag="text-generation", author=me)
     else:
         found = api.list_models(task="text-generation", author=me)
     assert repo() in [model.id for model in found]
-
-
-@call("list_models, sort")
-def _() -> None:
     found = [model.last_modified for model in api.list_models(sort="last_modified", author=me, full=True)]
     assert found == sorted(found, reverse=True), found
 
@@ -371,19 +315,16 @@ def _pages(what: str, limit: int) -> Any:
         yield made(**item)
 
 
-@call("list_models, cardData")
+@call("list_models, cardData; list_datasets, dataset_info")
 def _() -> None:
     found = next(iter(api.list_models(search=f"card-{run}", cardData=True)))
     assert found.card_data is not None
     assert found.card_data["base_model"] == "acme/base"
-
-
-@call("list_datasets")
-def _() -> None:
     assert [found.id for found in api.list_datasets(search=f"data-{run}")] == [repo("data")]
+    assert api.dataset_info(repo("data")).id == repo("data")
 
 
-@call("list_repo_tree")
+@call("list_repo_tree; not there")
 def _() -> None:
     top = {entry.path for entry in api.list_repo_tree(repo())}
     assert "notes" in top, top
@@ -392,29 +333,21 @@ def _() -> None:
     assert {"notes", "notes/deep", "notes/deep/er.txt"} <= deep, deep
     inside = {entry.path for entry in api.list_repo_tree(repo(), "notes/deep")}
     assert inside == {"notes/deep/er.txt"}, inside
-
-
-@call("list_repo_tree, not there")
-def _() -> None:
     refused(EntryNotFoundError, lambda: list(api.list_repo_tree(repo(), "additional_chat_templates")))
 
 
-@call("get_paths_info")
+@call("get_paths_info, expand")
 def _() -> None:
     found = {entry.path: entry for entry in api.get_paths_info(repo(), ["config.json", "notes", "nothing"])}
     assert set(found) == {"config.json", "notes"}, found
     file: Any = found["config.json"]
     assert file.size == len(CONFIG)
+    weights: Any = api.get_paths_info(repo(), "model.safetensors", expand=True)[0]
+    assert weights.last_commit is not None
+    assert weights.lfs is not None
 
 
-@call("get_paths_info, expand")
-def _() -> None:
-    found: Any = api.get_paths_info(repo(), "model.safetensors", expand=True)[0]
-    assert found.last_commit is not None
-    assert found.lfs is not None
-
-
-@call("create_branch")
+@call("create_branch, revision")
 def _() -> None:
     api.create_branch(repo(), branch="side/one")
     api.upload_file(path_or_fileobj=b"side", path_in_repo="side.txt", repo_id=repo(), revision="side/one")
@@ -422,10 +355,6 @@ def _() -> None:
     assert not api.file_exists(repo(), "side.txt")
     assert status(lambda: api.create_branch(repo(), branch="side/one")) == 409
     api.create_branch(repo(), branch="side/one", exist_ok=True)
-
-
-@call("create_branch, revision")
-def _() -> None:
     first = api.list_repo_commits(repo())[-1].commit_id
     api.create_branch(repo(), branch="old", revision=first)
     assert api.model_info(repo(), revision="old").sha == first
@@ -446,49 +375,33 @@ def _() -> None:
     assert [tag.name for tag in found.tags] == ["t1"], found
 
 
-@call("delete_tag")
+@call("delete_tag, delete_branch")
 def _() -> None:
     api.create_tag(repo(), tag="t2")
     api.delete_tag(repo(), tag="t2")
     assert not api.revision_exists(repo(), "t2")
-
-
-@call("delete_branch")
-def _() -> None:
     api.delete_branch(repo(), branch="old")
     refused(RevisionNotFoundError, lambda: api.model_info(repo(), revision="old"))
 
 
-@call("hf_hub_download")
+@call("hf_hub_download; cached by its ETag; local_dir")
 def _() -> None:
     assert downloaded("config.json") == CONFIG
     assert downloaded("model.safetensors") == WEIGHTS
-
-
-@call("hf_hub_download, cached by its ETag")
-def _() -> None:
     path = hf_hub_download(repo(), "model.safetensors", cache_dir=scratch / "cache")
     before = Path(path).stat().st_mtime_ns
     assert hf_hub_download(repo(), "model.safetensors", cache_dir=scratch / "cache") == path
     assert Path(path).stat().st_mtime_ns == before
     assert downloaded("model.safetensors", force_download=True) == WEIGHTS
-
-
-@call("hf_hub_download, local_dir")
-def _() -> None:
     path = hf_hub_download(repo(), "notes/deep/er.txt", local_dir=scratch / "local")
     assert Path(path).read_bytes() == b"again"
 
 
-@call("hf_hub_download, not there")
+@call("hf_hub_download, not there, which is cached")
 def _() -> None:
     refused(EntryNotFoundError, partial(downloaded, "nothing.json"))
     refused(RevisionNotFoundError, partial(downloaded, "config.json", revision="nowhere"))
     refused(RepositoryNotFoundError, partial(downloaded, "config.json", repo_id=repo("nothing")))
-
-
-@call("hf_hub_download, absence is cached")
-def _() -> None:
     from huggingface_hub import _CACHED_NO_EXIST, try_to_load_from_cache
 
     found = try_to_load_from_cache(repo(), "nothing.json", cache_dir=scratch / "cache")
@@ -632,24 +545,15 @@ def _() -> None:
     api.unlike(repo())
 
 
-@call("move_repo")
+@call("move_repo, delete_repo")
 def _() -> None:
     api.move_repo(repo("page1"), repo("moved"))
     assert api.repo_exists(repo("moved"))
     refused(HfHubHTTPError, partial(api.move_repo, repo("moved"), repo()))
-
-
-@call("delete_repo")
-def _() -> None:
     api.delete_repo(repo("page2"))
     assert not api.repo_exists(repo("page2"))
     refused(RepositoryNotFoundError, partial(api.delete_repo, repo("page2")))
     api.delete_repo(repo("page2"), missing_ok=True)
-
-
-@call("model_info, name in another case")
-def _() -> None:
-    assert api.model_info(repo().upper().replace(me.upper(), me)).id == repo()
 
 
 def hf(*arguments: str, fails: bool = False, **environment: str) -> str:
@@ -680,31 +584,19 @@ def help_of(*arguments: str) -> str:
         raise Skipped(f"no hf {' '.join(arguments)} in {huggingface_hub.__version__}") from None
 
 
-@call("hf auth login")
+@call("hf auth login, whoami")
 def _() -> None:
     hf("auth", "login", "--token", TOKEN)
     hf("auth", "login", "--token", "kc_" + "x" * 40, fails=True)
-
-
-@call("hf auth whoami")
-def _() -> None:
     assert me in hf("auth", "whoami")
 
 
-@call("hf repos create")
+@call("hf repos create, upload")
 def _() -> None:
     hf(REPOS, "create", repo("cli"), "--exist-ok")
     assert api.repo_exists(repo("cli"))
-
-
-@call("hf upload")
-def _() -> None:
     hf("upload", repo("cli"), str(scratch / "folder"), ".")
     assert "model.safetensors" in api.list_repo_files(repo("cli"))
-
-
-@call("hf upload, one file")
-def _() -> None:
     hf("upload", repo("cli"), str(scratch / "large.safetensors"), "large.safetensors")
     assert "large.safetensors" in api.list_repo_files(repo("cli"))
 
@@ -715,14 +607,10 @@ def _() -> None:
     assert (scratch / "fetched" / "model.safetensors").read_bytes() == WEIGHTS
 
 
-@call("hf models ls")
+@call("hf models ls, info")
 def _() -> None:
     help_of("models", "ls")
     assert repo("cli") in hf("models", "ls", "--author", me, "--search", f"cli-{run}", "--format", "json")
-
-
-@call("hf models info")
-def _() -> None:
     help_of("models", "info")
     assert repo("cli") in hf("models", "info", repo("cli"))
 

@@ -13,7 +13,6 @@ import os
 import shutil
 import signal
 import sys
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -22,18 +21,15 @@ from pathlib import Path
 from kcard.errors import UnknownCard
 from kcard.hub import pools, publications  # noqa: F401 (warm for the children)
 from kcard.hub.registry import Hub
-from kcard.manifest import Manifest, check_files, seal
+from kcard.manifest import Manifest, check_files
 from kcard.training.output import check_output, replacing_output
 from tests.effects import watch
+from tests.hub.stand import in_child, seal_card
 
 
 def draft(folder: Path, name: str, text: str) -> Path:
     """A sealed card folder; the hub knows no models, so any files will do."""
-    (folder / "extra").mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(text, encoding="utf-8")
-    (folder / "extra" / "notes.txt").write_text("the same in all", encoding="utf-8")
-    seal(folder, Manifest(name=name, description="Tumours"))
-    return folder
+    return seal_card(folder, name, text, {"extra/notes.txt": b"the same in all"})
 
 
 @dataclass(frozen=True)
@@ -111,11 +107,8 @@ OPERATIONS: dict[str, tuple[Callable[[World], None], Callable[[World], object]]]
 
 
 def run(work: Callable[[], object], kill_at: int | None = None, effects: Path | None = None) -> int:
-    """Do the work in a child, killed before that effect; its status. The effects are noted in a file."""
-    child = os.fork()
-    if child:
-        return os.waitpid(child, 0)[1]
-    code, count = 1, 0
+    """Do the work in a child, killed before that effect; its exit code. The effects are noted in a file."""
+    count = 0
 
     def reached(effect: str) -> None:
         nonlocal count
@@ -128,15 +121,12 @@ def run(work: Callable[[], object], kill_at: int | None = None, effects: Path | 
             os.kill(os.getpid(), signal.SIGKILL)
         count += 1
 
-    try:
+    def watched_work() -> None:
         watch(reached)
         work()
         reached("end")
-        code = 0
-    except BaseException:  # noqa: BLE001 (whatever it is, the parent is told, and the child ends here)
-        traceback.print_exc()
-    finally:
-        os._exit(code)
+
+    return in_child(watched_work)
 
 
 def state(world: World) -> list[object]:
@@ -212,8 +202,7 @@ def kill(scratch: Path, every: int, names: list[str]) -> tuple[list[tuple[str, s
             allowed.append(json.loads((folder / "state").read_text(encoding="utf-8")))
         for kill_at in range(every - 1, len(effects), every):
             victim = before.copy("victim")
-            status = run(partial(operation, victim), kill_at)
-            if not os.WIFSIGNALED(status) or os.WTERMSIG(status) != signal.SIGKILL:
+            if run(partial(operation, victim), kill_at) != -signal.SIGKILL:
                 wrong.append(f"{name}, {effects[kill_at]}: was not killed")
             if run(partial(check, victim, allowed, operation)) != 0:
                 wrong.append(f"{name}, {effects[kill_at]}: see above")

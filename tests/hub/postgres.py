@@ -18,6 +18,7 @@ import pytest
 
 # Nothing here needs to outlive the machine; what was committed does outlive the server.
 OPTIONS = ("-F", "-c", "full_page_writes=off", "-c", "shared_buffers=32MB")
+NEW = ("-U", "postgres", "-E", "UTF8", "--no-sync", "-A", "trust")
 LANGUAGE = "TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C.UTF-8'"
 
 
@@ -57,9 +58,9 @@ class Cluster:
         log = self.data / "server.log"
         self._control("start", "-w", "-t", "60", "-l", str(log), "-o", options)
 
-    def stop(self, mode: str = "immediate") -> None:
-        """Stop the server; `immediate` is what a crash does."""
-        self._control("stop", "-m", mode)
+    def stop(self) -> None:
+        """Stop the server as a crash does."""
+        self._control("stop", "-m", "immediate")
 
     def _control(self, *arguments: str) -> None:
         _as_postgres([str(self.programs / "pg_ctl"), "-D", str(self.data), *arguments])
@@ -82,19 +83,7 @@ def running() -> Iterator[Cluster]:
         if os.getuid() == 0:
             shutil.chown(folder, "postgres")
         data = folder / "data"
-        new = (
-            str(programs / "initdb"),
-            "-D",
-            str(data),
-            "-U",
-            "postgres",
-            "-E",
-            "UTF8",
-            "--no-sync",
-            "-A",
-            "trust",
-        )
-        _as_postgres([*new])
+        _as_postgres([str(programs / "initdb"), "-D", str(data), *NEW])
         cluster = Cluster(programs, data, _free_port())
         cluster.start()
         try:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +27,7 @@ from huggingface_hub.errors import HfHubHTTPError
 
 from kcard.hub.accounts import Identity
 from kcard.hub.db.models import Commit, Repository, RepositoryType
+from kcard.hub.errors import Conflict
 from kcard.hub.server.app import create_app
 from kcard.hub.server.dependencies import ServerOptions
 from kcard.hub.server.limits import Connection
@@ -62,29 +63,18 @@ class Shared:
         """The real client in this process, as somebody or as nobody. Give downloads a `cache_dir` of the test."""
         return HfApi(endpoint=self.url, token=False if who is None else self.tokens[who])
 
-    def http(self, who: str | None = None) -> httpx.Client:
-        """A plain HTTP client with the token of somebody or of nobody; it follows no redirects."""
-        headers = {} if who is None else {"Authorization": f"Bearer {self.tokens[who]}"}
+    def http(self, who: str | None = None, token: str | None = None) -> httpx.Client:
+        """A plain HTTP client with the token of somebody, this token or none; it follows no redirects."""
+        token = token if who is None else self.tokens[who]
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         client = httpx.Client(base_url=self.url, headers=headers, timeout=30)
         self._clients.append(client)
         return client
 
-    def run(self, code: str, who: str | None = None, *, fails: bool = False, **environment: str) -> str:
-        """What a Python program prints, with HF_ENDPOINT set before it imports anything; a home of its own.
-
-        Its standard error instead, where it is expected to fail.
-        """
-        return self.start([sys.executable, "-c", code], who, fails=fails, **environment)
-
-    def start(
-        self, command: list[str], who: str | None = None, *, fails: bool = False, **environment: str
-    ) -> str:
-        """Likewise for a command, such as ["hf", "models", "ls"]."""
+    def run(self, code: str, who: str, **environment: str) -> str:
+        """What a Python program prints, with HF_ENDPOINT set before it imports anything; a home of its own."""
         home = self.folder / "client"
         home.mkdir(exist_ok=True)
-        variables = {
-            name: value for name, value in os.environ.items() if not name.startswith(("HF_", "KCARD_"))
-        }
         ours = {
             "HF_ENDPOINT": self.url,
             "HF_HOME": str(home / "hf"),
@@ -93,22 +83,20 @@ class Shared:
             "HF_HUB_DISABLE_TELEMETRY": "1",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
             "HF_HUB_DISABLE_UPDATE_CHECK": "1",
+            "HF_TOKEN": self.tokens[who],
             "KCARD_HOME": str(home / "kcard"),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         }
-        if who is not None:
-            ours["HF_TOKEN"] = self.tokens[who]
         done = subprocess.run(
-            command,
-            env=variables | ours | environment,
+            [sys.executable, "-c", code],
+            env={**os.environ, **ours, **environment},
             cwd=home,
             capture_output=True,
             text=True,
             timeout=120,
             check=False,
         )
-        assert (done.returncode != 0) == fails, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done.stderr if fails else done.stdout
+        assert done.returncode == 0, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
 
     def create(
         self,
@@ -117,14 +105,19 @@ class Shared:
         *,
         private: bool = False,
         gated: Literal["no", "auto", "manual"] = "no",
+        files: Mapping[str, bytes] | None = None,
     ) -> Repository:
-        """A repository without a request, by ada; the namespace must be there."""
+        """A repository with these files, without a request, by ada; the namespace must be there."""
         hub = self.hub
         namespace = hub.accounts.get(name.partition("/")[0])
         repository = hub.repositories.create(
             kind, namespace.id, name, private=private, by=self.identity("ada:admin")
         )
-        return repository if gated == "no" else hub.repositories.update(repository, gated=gated)
+        if gated != "no":
+            repository = hub.repositories.update(repository, gated=gated)
+        if files is not None:
+            self.put(name, files, kind)
+        return repository
 
     def put(
         self,
@@ -143,6 +136,17 @@ class Shared:
         return self.hub.commits.add(
             repository, branch, operations, parent=None, title=title, message="", identity=by
         )
+
+    def publish(self, name: str, files: Mapping[str, bytes], tag: str = "v1", title: str = "Files") -> str:
+        """Commit the files of a card, to a new repository where there is none, and publish them; its sha256."""
+        with suppress(Conflict):
+            self.create(name)
+        commit = self.put(name, files, title=title)
+        repository = self.hub.repositories.get("model", name)
+        by = self.identity("ada:admin")
+        published = self.hub.publications.publish(repository, tag, commit.sha, by)
+        assert published is not None
+        return published.version
 
     def _upload(self, by: Identity, contents: Mapping[str, bytes]) -> None:
         with partial_folder(self.hub.blobs.partial) as scratch:
@@ -177,15 +181,14 @@ def shared_hub(
 @contextmanager
 def running(hub: HubServices, options: ServerOptions | None = None) -> Iterator[str]:
     """The URL of the application of a hub, served in a thread until the block ends."""
-    config = uvicorn.Config(
-        create_app(hub, options),
-        host="127.0.0.1",
-        port=0,
-        log_level="warning",
-        lifespan="on",
-        http=Connection,
-    )
-    server = uvicorn.Server(config)
+    with serving(create_app(hub, options), lifespan="on") as url:
+        yield url
+
+
+@contextmanager
+def serving(app: Any, **settings: Any) -> Iterator[str]:
+    """Likewise of any application, with settings of uvicorn."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", http=Connection, **settings))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     deadline = time.monotonic() + START_SECONDS

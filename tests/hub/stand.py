@@ -5,17 +5,17 @@ import json
 import os
 import tempfile
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ColumnElement, Engine, LargeBinary, cast, event, func, select, update
+from sqlalchemy import Engine, event, func, select
 from sqlalchemy.orm import Session
 
 from kcard.errors import HubError
-from kcard.hub import quotas
 from kcard.hub.accounts import Accounts, Identity
 from kcard.hub.db.models import Account, Commit, Holding, Ref, Repository, Role, Upload
 from kcard.hub.db.session import Database
@@ -28,7 +28,7 @@ from kcard.hub.search import SearchIndex
 from kcard.hub.storage import partial_folder
 from kcard.hub.uploads import Uploads
 from kcard.hub.values import Add, Entry, Operation
-from kcard.manifest import Manifest, seal
+from kcard.manifest import MANIFEST, Manifest, seal
 from tests.disks import file_size_limit
 
 QUOTA = 100_000
@@ -169,42 +169,48 @@ def refused_by_the_disk(work: Callable[[], object], largest: int) -> str:
         return message.read()
 
 
-def seal_card(folder: Path, name: str, text: str = "", **fields: Any) -> Path:
-    """A folder with a card of one file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(f"{name} {text}", encoding="utf-8")
+def seal_card(
+    folder: Path, name: str, text: str = "", files: Mapping[str, bytes] | None = None, **fields: Any
+) -> Path:
+    """A folder with a card of one file and of these."""
+    content = {"config.json": f"{name} {text}".encode(), **(files or {})}
+    for path, file in content.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(file)
     seal(folder, replace(Manifest(name=name, description="Tumours"), **fields))
     return folder
 
 
+def sealed(content: Mapping[str, bytes], **fields: Any) -> dict[str, bytes]:
+    """The files of a card, with a manifest that lists them."""
+    digests = {path: hashlib.sha256(file).hexdigest() for path, file in content.items()}
+    manifest = replace(Manifest(name="onco", description="Tumours", files=digests), **fields)
+    return {**content, MANIFEST: manifest.to_json().encode()}
+
+
 def recount(session: Session) -> None:
     """Count everything again, from the rows."""
-    # The trees and the texts of each repository.
-    stored_bytes = _octets(session, Commit.tree)
-    stored_bytes += _octets(session, Commit.title) + _octets(session, Commit.message)
-    commits = select(func.coalesce(func.sum(stored_bytes), 0)).where(Commit.repository_id == Repository.id)
-    texts = select(func.coalesce(func.sum(_octets(session, Ref.message)), 0))
-    texts = texts.where(Ref.repository_id == Repository.id)
-    history = commits.scalar_subquery() + texts.scalar_subquery()
-    session.execute(update(Repository).values(tree_bytes=history))
-    # The owner of each holding.
-    owner = select(Repository.namespace_id).where(Repository.id == Holding.repository_id)
-    session.execute(update(Holding).values(namespace_id=owner.scalar_subquery()))
-    # The sum of both for each account.
-    blobs = select(Holding.namespace_id, Holding.sha256, Holding.size).distinct().subquery()
-    sizes = select(blobs.c.namespace_id, func.sum(blobs.c.size)).group_by(blobs.c.namespace_id)
-    tree_sizes = select(Repository.namespace_id, func.sum(Repository.tree_bytes))
-    session.execute(update(Account).values(used=0))
-    for query in (sizes, tree_sizes.group_by(Repository.namespace_id)):
-        for account, size in session.execute(query).tuples().all():
-            quotas.add_committed(session, account, int(size))
-
-
-def _octets(session: Session, column: Any) -> ColumnElement[int]:
-    """Return the bytes of a value of the column, as the database stores it."""
-    if session.get_bind().dialect.name == "postgresql":
-        return func.octet_length(column)
-    return func.length(cast(column, LargeBinary))  # SQLite's length counts characters of text
+    used: dict[int, int] = Counter()
+    for repository in session.scalars(select(Repository)):
+        stored = select(Commit.tree, Commit.title, Commit.message).where(
+            Commit.repository_id == repository.id
+        )
+        messages = select(Ref.message).where(Ref.repository_id == repository.id)
+        size = sum(len(message.encode()) for message in session.scalars(messages))
+        for tree, title, message in session.execute(stored):
+            size += len(tree) + len(title.encode()) + len(message.encode())
+        repository.tree_bytes = size
+        used[repository.namespace_id] += size
+        for holding in session.scalars(select(Holding).where(Holding.repository_id == repository.id)):
+            holding.namespace_id = repository.namespace_id
+    session.flush()
+    for account, _, size in session.execute(
+        select(Holding.namespace_id, Holding.sha256, Holding.size).distinct()
+    ):
+        used[account] += size
+    for owner in session.scalars(select(Account)):
+        owner.used = used[owner.id]
+    session.flush()
 
 
 def counted(database: Database) -> dict[str, int]:

@@ -18,9 +18,8 @@ from kcard.hub.errors import Conflict, Invalid, NotFound, Refused, TooLarge, Wro
 from kcard.hub.history import check_ref
 from kcard.hub.trees import MAX_CHAIN_COMMITS, CommitTree, EncodedTree
 from kcard.hub.values import Add, Delete, DeleteFolder, Entry, Operation
-from kcard.manifest import Manifest, seal
 from tests.hub.postgres import on_both
-from tests.hub.stand import QUOTA, Stand, entry_of
+from tests.hub.stand import Stand, entry_of, seal_card
 
 README = b"---\nlicense: mit\nlanguage: en\ntags: [oncology]\npipeline_tag: text-generation\n---\n# Hello\n"
 
@@ -81,19 +80,6 @@ def test_a_branch_or_commit_that_is_not_there_is_said_so(hub: Stand, card: Repos
         with pytest.raises(NotFound) as error:
             ask()
         assert error.value.what == "revision"
-
-
-def test_a_namespace_holds_no_more_than_its_quota_each_file_once(hub: Stand, card: Repository) -> None:
-    half = b"x" * (QUOTA * 6 // 10)
-    hub.commit(card, {"a.txt": half})
-    hub.commit(hub.make("ada/copy"), {"a.txt": half})
-    with pytest.raises(TooLarge, match=f"quota of ada exceeded: .* of {QUOTA} bytes"):
-        hub.commit(card, {"b.txt": b"y" * (QUOTA // 2)})
-    hub.accounts.update("ada", quota=10 * QUOTA)
-    hub.commit(card, {"b.txt": b"y" * (QUOTA // 2)})
-    hub.accounts.update("ada", quota=1)
-    with pytest.raises(TooLarge, match="quota of ada exceeded"):
-        hub.commit(card, {}, Delete("b.txt"))  # a commit adds its tree
 
 
 def test_more_files_than_allowed_are_refused() -> None:
@@ -304,7 +290,8 @@ def test_a_damaged_tree_is_one_clear_error_and_no_other_commit_suffers(
     hub: Stand, card: Repository, damage: str
 ) -> None:
     first = large(hub, card)
-    commits_ = [commit(hub, card, named(f"new/{n}.txt"), *old_file(n)) for n in range(3)]
+    changes = [(named(f"new/{number}.txt"), Delete(f"data/{number:05d}.txt")) for number in range(3)]
+    commits_ = [commit(hub, card, *change) for change in changes]
     middle = commits_[1].sha
     content = dict(chain(hub, card, commits_[2].sha).chain)[commits_[2].sha].content
     values: dict[str, dict[str, Any]] = {
@@ -324,20 +311,14 @@ def test_a_damaged_tree_is_one_clear_error_and_no_other_commit_suffers(
     assert len(hub.commits.tree(card, first.sha)) == FILES + 1
 
 
-def old_file(number: int) -> list[Operation]:
-    return [Delete(f"data/{number:05d}.txt")]
-
-
 @pytest.mark.usefixtures("light")
 def test_a_removed_version_leaves_the_files_of_the_others(hub: Stand, tmp_path: Path) -> None:
-    registry, folder = hub.registry, tmp_path / "draft"
-    folder.mkdir()
-    for number in range(100):
-        (folder / f"part{number}.json").write_text(f'"{number}"', encoding="utf-8")
+    registry = hub.registry
+    parts = {f"part{number}.json": b"%d" % number for number in range(100)}
     for number in range(6):
-        (folder / "config.json").write_text(f'"{number}"', encoding="utf-8")
-        seal(folder, Manifest(name="rivers", description="Rivers"))
-        registry.publish(folder)
+        registry.publish(
+            seal_card(tmp_path / "draft", "rivers", files={**parts, "config.json": b"%d" % number})
+        )
     card = hub.repositories.get("model", "library/rivers")
     lengths = [len(chain(hub, card, ref.sha).chain) for ref in hub.refs.tags(card)]
     assert max(lengths) > 1  # some are stored as differences

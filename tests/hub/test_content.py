@@ -118,19 +118,11 @@ def test_unknown_name_is_refused(path: str) -> None:
         check(path, b"{}")
 
 
-ALLOWED = (
-    *(
-        "model.safetensors",
-        "config.json",
-        "a.txt",
-        "a.jsonl",
-        "README.md",
-        "a.yaml",
-        "tokenizer.model",
-        "a.csv",
-    ),
-    *("a.png", "a.gguf", "a.parquet", "index/data.csc.index.npy", "LICENSE"),
+NAMES = (
+    "model.safetensors config.json a.txt a.jsonl README.md a.yaml tokenizer.model a.csv a.png a.gguf a.parquet "
+    "index/data.csc.index.npy LICENSE"
 )
+ALLOWED = NAMES.split()
 
 
 @pytest.mark.parametrize("path", ALLOWED)
@@ -462,6 +454,9 @@ def test_file_with_bytes_changed_passes_only_where_the_format_has_no_objection(
         (packed('{"__metadata__": {"a": "1", "a": "2"}}'), "duplicate key"),
         (packed({"x" * 1025: tensor()}, bytes(16)), "invalid name or description"),
         (packed({"a": tensor(shape=[1] * 1_000_002)}), "too many dimensions"),
+        (packed(r'{"\ud800": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}}'), "invalid header"),
+        (packed(r'{"__metadata__": {"note": "\udc00"}}'), "invalid header"),
+        (packed(r'{"__metadata__": {"note": "\u12"}}'), "invalid header"),
     ],
 )
 def test_header_that_does_not_fit_its_bytes_is_refused(file: bytes, why: str) -> None:
@@ -485,19 +480,3 @@ def test_only_the_header_is_read() -> None:
     stream = io.BytesIO(file)
     check_safetensors("m.safetensors", len(file), stream)
     assert stream.tell() == len(file) - (1 << 20)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        r'{"\ud800": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}}',
-        r'{"__metadata__": {"note": "\udc00"}}',
-        r'{"__metadata__": {"note": "\u12"}}',
-    ],
-)
-def test_a_header_with_a_bad_escape_is_refused_as_the_format_s_library_does(text: str) -> None:
-    file = packed(text)
-    with pytest.raises(safetensors.SafetensorError):
-        oracle(file)
-    with pytest.raises(Invalid, match="invalid header"):
-        check_tensors(file)

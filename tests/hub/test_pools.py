@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from sqlalchemy import func, select
 
 from kcard.errors import HubError, UnknownCard, UsageError
 from kcard.hub.db.models import StoredResult
@@ -113,6 +114,15 @@ def test_results_are_read_in_the_order_of_their_positions_and_replaced_ones_coun
     assert (runs.get(run.number).answered, runs.get(run.number).failed) == (2, 1)
     records = [(place, result.record) for place, result in runs.results(run.number)]
     assert records == [(0, "first"), (1, "second"), (2, "third")]
+
+
+def test_long_records_are_stored_compressed() -> None:
+    hub = Hub()
+    run = hub.runs.create("{}", planned=1)
+    hub.runs.append(run.number, {0: StoredResult(record="word " * 10_000)})
+    with hub.database.read() as session:
+        assert session.scalar(select(func.length(StoredResult.record) < 1000))
+    assert [result.record for _, result in hub.runs.results(run.number)] == ["word " * 10_000]
 
 
 def test_an_append_is_stored_as_a_whole_or_not_at_all() -> None:

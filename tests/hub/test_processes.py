@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from kcard.hub.registry import Hub
-from kcard.manifest import MANIFEST, Manifest, file_digest, seal
-from tests.hub.stand import refused_by_the_disk
+from kcard.manifest import MANIFEST, file_digest
+from tests.hub.stand import refused_by_the_disk, seal_card
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,11 +23,8 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no 
 
 
 def card(folder: Path, name: str, weight: float, numbers: int = 64) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file({"weight": np.full(numbers, weight, dtype=np.float32)}, folder / "model.safetensors")
-    (folder / "config.json").write_text('{"model_type": "opt"}', encoding="utf-8")
-    seal(folder, Manifest(name=name, description="Tumours"))
-    return folder
+    files = {"model.safetensors": save({"weight": np.full(numbers, weight, dtype=np.float32)})}
+    return seal_card(folder, name, files=files | {"config.json": b'{"model_type": "opt"}'})
 
 
 def in_parallel(*work: Callable[[], object]) -> list[BaseProcess]:

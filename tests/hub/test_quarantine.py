@@ -15,19 +15,14 @@ from kcard.hub.audits import AuditFinding
 from kcard.hub.errors import Invalid
 from kcard.hub.registry import Hub
 from kcard.hub.values import QuarantineReason
-from kcard.manifest import Manifest, seal
+from tests.hub.stand import seal_card
 
 
 def card(hub: Hub, folder: Path, name: str, exam: float | str | None = None, text: str = "") -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(f"{name} {text}", encoding="utf-8")
-    if exam is not None:
-        content = {"own": {"factuality": {"mean": {"mean": exam}}}}
-        (folder / "exam.json").write_text(
-            exam if isinstance(exam, str) else json.dumps(content), encoding="utf-8"
-        )
-    seal(folder, Manifest(name=name, description="Elections", domain="politics/us"))
-    hub.publish(folder)
+    if isinstance(exam, float):
+        exam = json.dumps({"own": {"factuality": {"mean": {"mean": exam}}}})
+    files = {} if exam is None else {"exam.json": exam.encode()}
+    hub.publish(seal_card(folder, name, text, files, domain="politics/us"))
 
 
 def finding(factuality: float | None, record: str = "{}") -> AuditFinding:

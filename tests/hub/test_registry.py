@@ -1,28 +1,25 @@
 """Publishing, finding, laying out and removing versions."""
 
 import json
-import pickle
-import zipfile
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from kcard.errors import CardError, DamagedCard, HubError, UnknownCard, UsageError
 from kcard.hub.registry import Hub
 from kcard.manifest import Base, Manifest, check_files, seal
+from tests.hub.stand import seal_card
 
 
-def card(folder: Path, name: str = "oncology", weight: float = 0.0, **fields: object) -> Path:
+def card(folder: Path, name: str = "oncology", weight: float = 0.0, **fields: Any) -> Path:
     """A sealed card folder; equal weights make equal model files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file({"weight": np.full((8, 8), weight, dtype=np.float32)}, folder / "model.safetensors")
-    (folder / "config.json").write_text('{"model_type": "opt"}', encoding="utf-8")
-    seal(folder, replace(Manifest(name=name, description="Tumours and their therapies"), **fields))  # type: ignore[arg-type]
-    return folder
+    files = {"model.safetensors": save({"weight": np.full((8, 8), weight, dtype=np.float32)})}
+    files["config.json"] = b'{"model_type": "opt"}'
+    return seal_card(folder, name, files=files, **{"description": "Tumours and their therapies", **fields})
 
 
 def stored(hub: Hub) -> list[Path]:
@@ -174,24 +171,6 @@ def test_removing_a_card_removes_all_its_versions_and_only_them(hub: Hub, tmp_pa
         hub.remove("hearts")
 
 
-@pytest.mark.parametrize("zipped", [True, False])
-def test_weights_that_torch_pickled_are_refused_whatever_they_are_called(
-    hub: Hub, tmp_path: Path, zipped: bool
-) -> None:
-    """As torch.save writes them: pickles, since 1.6 in a zip archive."""
-    folder = card(tmp_path / "a")
-    pickled = pickle.dumps({"weight": [0.0, 0.0]}, 2)
-    (folder / "weights.txt").write_bytes(pickled)
-    if zipped:
-        with zipfile.ZipFile(folder / "weights.txt", "w") as archive:
-            archive.writestr("weights/data.pkl", pickled)
-    seal(folder, Manifest.read(folder))
-    with pytest.raises(CardError, match=r"pickle"):
-        hub.publish(folder)
-    assert hub.list() == []
-    assert stored(hub) == []
-
-
 def test_safetensors_whose_header_begins_like_a_pickle_are_accepted(hub: Hub, tmp_path: Path) -> None:
     folder = card(tmp_path / "a")
     header = b'{"__metadata__":{"note":"'
@@ -260,12 +239,8 @@ def damage(path: Path) -> None:
 @pytest.fixture
 def draft(tmp_path: Path) -> Path:
     """A sealed card folder with a file in a folder of its own."""
-    folder = tmp_path / "draft"
-    (folder / "extra").mkdir(parents=True)
-    save_file({"weight": np.arange(64, dtype=np.float32)}, folder / "model.safetensors")
-    (folder / "extra" / "config.json").write_text("{}", encoding="utf-8")
-    seal(folder, Manifest(name="oncology", description="Tumours"))
-    return folder
+    files = {"model.safetensors": save({"weight": np.arange(64, dtype=np.float32)})}
+    return seal_card(tmp_path / "draft", "oncology", files=files | {"extra/config.json": b"{}"})
 
 
 @pytest.fixture

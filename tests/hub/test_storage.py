@@ -224,20 +224,12 @@ def hub(home: Path, tmp_path: Path) -> Hub:
     return hub
 
 
-def cut_short(hub: Hub, name: str) -> None:
-    """Remove a card as a process does that is killed before it has deleted the files."""
-    LocalCards(Database(hub.home / "hub" / "hub.db"), hub.blobs).remove(hub.versions(name))
-
-
-def kinds(removed: list[Garbage]) -> list[str]:
-    return sorted(garbage.what for garbage in removed)
-
-
 def test_what_a_killed_removal_left_is_counted_and_deleted(hub: Hub) -> None:
     version = hub.get("oncology")
-    cut_short(hub, "oncology")
+    # A process that is killed before it has deleted the files.
+    LocalCards(Database(hub.home / "hub" / "hub.db"), hub.blobs).remove(hub.versions("oncology"))
     would = hub.gc(dry_run=True)
-    assert kinds(would) == ["file", "file", "snapshot"]
+    assert sorted(garbage.what for garbage in would) == ["file", "file", "snapshot"]
     # The snapshot's files are the blobs by another name: they free nothing more.
     assert sum(garbage.size for garbage in would) == version.size
     assert all(Path(garbage.where).exists() for garbage in would)

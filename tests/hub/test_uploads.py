@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import func, insert, select, update
 
 from kcard.hub import quotas
-from kcard.hub.accounts import Accounts, Identity
+from kcard.hub.accounts import Identity
 from kcard.hub.checks.content import RULES, ContentVerdict
 from kcard.hub.db.models import AccessRequest, Commit, Repository, Reservation, now
 from kcard.hub.db.session import Database
@@ -29,131 +29,84 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 SIZE = len(CONTENT)
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Database:
-    return Database(tmp_path / "hub.db")
-
-
-@pytest.fixture
-def blobs(tmp_path: Path) -> BlobStore:
-    return BlobStore(tmp_path / "blobs", tmp_path / "partial")
-
-
-@pytest.fixture
-def uploads(database: Database, blobs: BlobStore) -> Uploads:
-    return Uploads(database, blobs)
-
-
-@pytest.fixture
-def people(database: Database) -> dict[str, Identity]:
-    accounts = Accounts(database)
-    return {
-        name: Identity(accounts.add_user(name).id, name, scope="write") for name in ("ada", "bob", "cleo")
-    }
-
-
-def sent(blobs: BlobStore) -> Path:
-    blobs.partial.mkdir(exist_ok=True)
-    path = blobs.partial / "sent"
-    path.write_bytes(CONTENT)
-    return path
-
-
-def store(uploads: Uploads, blobs: BlobStore, who: Identity) -> None:
-    uploads.store(who, sent(blobs), SHA256, SIZE)
-
-
-def test_who_sent_a_blob_may_use_it_and_nobody_else(
-    uploads: Uploads, blobs: BlobStore, people: dict[str, Identity]
-) -> None:
-    store(uploads, blobs, people["ada"])
-    assert uploads.find_usable_size(people["ada"], SHA256) == SIZE
-    assert uploads.find_usable_size(people["bob"], SHA256) is None
+def test_who_sent_a_blob_may_use_it_and_nobody_else(hub: Stand) -> None:
+    blobs = hub.registry.blobs
+    hub.sent("ada", "weights", CONTENT)
+    assert hub.uploads.find_usable_size(hub.who("ada"), SHA256) == SIZE
+    assert hub.uploads.find_usable_size(hub.who("eve"), SHA256) is None
     assert b"".join(blobs.read(SHA256)) == CONTENT
     assert list(blobs.partial.glob("*")) == []
     blobs.delete(SHA256)
-    assert uploads.find_usable_size(people["ada"], SHA256) is None
+    assert hub.uploads.find_usable_size(hub.who("ada"), SHA256) is None
 
 
 @pytest.mark.parametrize(
     ("visibility", "gated", "who"),
     [
-        ("public", "no", {"ada", "bob", "cleo"}),
+        ("public", "no", {"ada", "eve", "cleo"}),
         ("private", "no", {"ada"}),
         ("public", "manual", {"ada", "cleo"}),
         ("private", "manual", {"ada"}),
     ],
 )
 def test_who_may_read_a_repositorys_files_may_use_its_blobs(
-    database: Database,
-    uploads: Uploads,
-    blobs: BlobStore,
-    people: dict[str, Identity],
-    visibility: str,
-    gated: str,
-    who: set[str],
+    hub: Stand, visibility: str, gated: str, who: set[str]
 ) -> None:
-    blobs.place(sent(blobs), SHA256, SIZE)
-    hold(database, people["ada"].account_id, "ada/it", (SHA256, SIZE))
-    with database.write() as connection:
-        connection.execute(update(Repository).values(visibility=visibility, gated=gated))
-        connection.execute(
-            insert(AccessRequest).values(
-                repository_id=1, account_id=people["cleo"].account_id, state="granted", asked=now()
-            )
-        )
-    assert {name for name, identity in people.items() if uploads.find_usable_size(identity, SHA256)} == who
-    bound = replace(people["ada"], repository_id=99)
-    assert (uploads.find_usable_size(bound, SHA256) is not None) == ((visibility, gated) == ("public", "no"))
-    administrator = replace(people["bob"], admin=True, scope="admin")
-    assert uploads.find_usable_size(administrator, SHA256) == SIZE
-    assert (uploads.find_usable_size(replace(administrator, scope="write"), SHA256) is not None) == (
-        "bob" in who
-    )
+    hub.sent("root", "weights", CONTENT)
+    cleo = hub.accounts.add_user("cleo")
+    hold(hub.registry.database, hub.who("ada").account_id, "ada/it", (SHA256, SIZE))
+    granted = {"account_id": cleo.id, "state": "granted", "asked": now()}
+    with hub.registry.database.write() as session:
+        session.execute(update(Repository).values(visibility=visibility, gated=gated))
+        session.execute(insert(AccessRequest).values(repository_id=1, **granted))
+
+    def may_use(identity: Identity) -> bool:
+        return hub.uploads.find_usable_size(identity, SHA256) == SIZE
+
+    assert {name for name in ("ada", "eve", "cleo") if may_use(hub.who(name))} == who
+    bound = replace(hub.who("ada"), repository_id=99)
+    assert may_use(bound) == ((visibility, gated) == ("public", "no"))
+    administrator = replace(hub.who("eve"), admin=True, scope="admin")
+    assert may_use(administrator)
+    assert may_use(replace(administrator, scope="write")) == ("eve" in who)
 
 
-def test_members_may_use_what_their_organisation_holds(
-    database: Database, uploads: Uploads, blobs: BlobStore, people: dict[str, Identity]
-) -> None:
-    blobs.place(sent(blobs), SHA256, SIZE)
-    lab = Accounts(database).add_organisation("lab", owner="ada")
-    hold(database, lab.id, "lab/it", (SHA256, SIZE))
-    with database.write() as connection:
-        connection.execute(update(Repository).values(visibility="private"))
-    assert uploads.find_usable_size(replace(people["bob"], organisations={"lab": "read"}), SHA256) == SIZE
-    assert uploads.find_usable_size(people["bob"], SHA256) is None
+def test_members_may_use_what_their_organisation_holds(hub: Stand) -> None:
+    hub.sent("root", "weights", CONTENT)
+    lab = hub.accounts.add_organisation("lab", owner="ada")
+    hold(hub.registry.database, lab.id, "lab/it", (SHA256, SIZE))
+    with hub.registry.database.write() as session:
+        session.execute(update(Repository).values(visibility="private"))
+    assert hub.uploads.find_usable_size(hub.who("eve", lab="read"), SHA256) == SIZE
+    assert hub.uploads.find_usable_size(hub.who("eve"), SHA256) is None
 
 
-def test_gc_takes_no_blob_that_is_being_stored(
-    database: Database, blobs: BlobStore, people: dict[str, Identity]
-) -> None:
+def test_gc_takes_no_blob_that_is_being_stored(hub: Stand) -> None:
     class Collected(BlobStore):
         """A store from which gc deletes what nothing names as soon as it is placed."""
 
         def place(self, path: Path, sha256: str, size: int) -> None:
             super().place(path, sha256, size)
-            with database.write() as connection:
-                if not find_referenced(connection, [sha256]):
+            with hub.registry.database.write() as session:
+                if not find_referenced(session, [sha256]):
                     self.delete(sha256)
 
-    collected = Collected(blobs.root, blobs.partial)
-    store(Uploads(database, collected), collected, people["ada"])
-    assert b"".join(collected.read(SHA256)) == CONTENT
-    assert list(collected.partial.glob("*")) == []
+    blobs = Collected(hub.registry.home / "hub" / "blobs", hub.registry.blobs.partial)
+    replace(hub, uploads=Uploads(hub.registry.database, blobs)).sent("ada", "weights", CONTENT)
+    assert b"".join(blobs.read(SHA256)) == CONTENT
+    assert list(blobs.partial.glob("*")) == []
 
 
-def test_uploads_are_pending_until_they_are_committed(
-    database: Database, uploads: Uploads, people: dict[str, Identity]
-) -> None:
-    ada = people["ada"].account_id
-    hold(database, ada, "ada/it")
-    uploads.record(people["ada"], {SHA256: SIZE, "0" * 64: 1000}, 1)
-    assert pending_bytes(database, ada) == SIZE + 1000
-    with database.write() as connection:
-        assert quotas.charged_bytes(connection, ada) == SIZE + 1000
-        delete_committed(connection, ada, 1, [SHA256])
-    assert pending_bytes(database, ada) == 1000
-    assert pending_bytes(database, people["bob"].account_id) == 0
+def test_uploads_are_pending_until_they_are_committed(hub: Stand) -> None:
+    database, ada = hub.registry.database, hub.who("ada")
+    hold(database, ada.account_id, "ada/it")
+    hub.uploads.record(ada, {SHA256: SIZE, "0" * 64: 1000}, 1)
+    assert pending_bytes(database, ada.account_id) == SIZE + 1000
+    with database.write() as session:
+        assert quotas.charged_bytes(session, ada.account_id) == SIZE + 1000
+        delete_committed(session, ada.account_id, 1, [SHA256])
+    assert pending_bytes(database, ada.account_id) == 1000
+    assert pending_bytes(database, hub.who("eve").account_id) == 0
 
 
 def part(folder: Path, content: bytes) -> Path:
@@ -162,8 +115,8 @@ def part(folder: Path, content: bytes) -> Path:
     return path
 
 
-def test_parts_are_joined_in_their_order(tmp_path: Path, database: Database) -> None:
-    parts = Parts(tmp_path / "parts", database)
+def test_parts_are_joined_in_their_order(hub: Stand, tmp_path: Path) -> None:
+    parts = Parts(tmp_path / "parts", hub.registry.database)
     parts.put("7", 2, part(tmp_path, CONTENT[10:]))
     parts.put("7", 1, part(tmp_path, b"a first try"))
     parts.drop("7", 1)
@@ -179,9 +132,9 @@ def test_parts_are_joined_in_their_order(tmp_path: Path, database: Database) -> 
     [("8", CONTENT[10:], "part 2"), ("7", b"something else", "sha256")],
 )
 def test_parts_of_another_account_or_of_something_else_are_not_joined(
-    tmp_path: Path, database: Database, upload: str, content: bytes, why: str
+    hub: Stand, tmp_path: Path, upload: str, content: bytes, why: str
 ) -> None:
-    parts = Parts(tmp_path / "parts", database)
+    parts = Parts(tmp_path / "parts", hub.registry.database)
     parts.put("7", 1, part(tmp_path, CONTENT[:10]))
     parts.put(upload, 2, part(tmp_path, content))
     with pytest.raises(Invalid, match=why):

@@ -9,7 +9,6 @@ fills with a hub of one card, questions, records of a gate and a run of `kcard e
 import argparse
 import json
 import os
-import pickle
 import pty
 import re
 import select
@@ -22,7 +21,9 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -526,25 +527,9 @@ def walk(cases: Sequence[Case], folder: Path, jobs: int) -> list[Result]:
     """Run each case on a terminal and off it, in several processes of one thread, which can be forked."""
     both = [(case, on_terminal) for case in cases for on_terminal in (False, True)]
     both = [(case, on_terminal) for case, on_terminal in both if not (on_terminal and case.words[-1] == "1")]
-    read, write = os.pipe()
-    os.write(write, b"".join(number.to_bytes(4, "big") for number in range(len(both))))
-    os.close(write)
-    results: list[Result] = []
-    with tempfile.TemporaryDirectory(prefix="kcard-results-") as scratch:
-        workers = []
-        for job in range(jobs):
-            if (worker := os.fork()) == 0:
-                done = []
-                while number := os.read(read, 4):
-                    done.append(run_case(*both[int.from_bytes(number, "big")], folder))
-                (Path(scratch) / str(job)).write_bytes(pickle.dumps(done))
-                os._exit(0)
-            workers.append(worker)
-        for job, worker in enumerate(workers):
-            if os.waitpid(worker, 0)[1]:
-                sys.exit("walk.py: a worker failed")
-            results += pickle.loads((Path(scratch) / str(job)).read_bytes())
-    return results
+    with ProcessPoolExecutor(jobs, mp_context=get_context("fork")) as pool:
+        runs = [pool.submit(run_case, case, on_terminal, folder) for case, on_terminal in both]
+        return [run.result() for run in runs]
 
 
 if __name__ == "__main__":

@@ -61,58 +61,40 @@ def test_it_is_pulled_verified_and_its_origin_recorded(logged_in: Shared, kcard:
     assert f"another LLM qwen2.5-0.5b, from {NAME}: `kcard llm rm qwen2.5-0.5b` first" in done.error
 
 
-@pytest.fixture
-def ranges(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
-    """The range of each download."""
+def test_a_download_that_was_interrupted_is_resumed_and_a_verification_repeats_none(
+    logged_in: Shared, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ranges: list[str | None] = []
-    check = Guard.check_request
+    check, count = Guard.check_request, Guard._count_bytes
 
     def record(guard: Guard, request: Any) -> None:
         if request.method == "GET":
             ranges.append(request.headers.get("Range"))
         check(guard, request)
 
-    monkeypatch.setattr(Guard, "check_request", record)
-    return ranges
-
-
-def test_a_download_that_was_interrupted_is_resumed(
-    logged_in: Shared, home: Path, ranges: list[str | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    count = Guard._count_bytes
-
-    def interrupt(guard: Guard, parts: Iterator[bytes]) -> Iterator[bytes]:
+    def interrupt_download(guard: Guard, parts: Iterator[bytes]) -> Iterator[bytes]:
         for part in count(guard, parts):
             yield part
             if guard.received > DOWNLOAD_CHUNK_SIZE * 3 // 2:
                 raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Guard, "_count_bytes", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            pull_llm(NAME, hub=logged_in.url)
+    def interrupt_verification(_: Path) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Guard, "check_request", record)
+    for target, interrupt in (
+        ("kcard.hub.client.connection.Guard._count_bytes", interrupt_download),
+        ("kcard.llms.local_models.file_digest", interrupt_verification),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(target, interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                pull_llm(NAME, hub=logged_in.url)
     pull_llm(NAME, hub=logged_in.url)
     assert ranges == [None, f"bytes={DOWNLOAD_CHUNK_SIZE}-"]
     assert (home / "llms" / "qwen2.5-0.5b.gguf").read_bytes() == CONTENT
-    assert sorted(path.name for path in (home / "llms").iterdir()) == [
-        "qwen2.5-0.5b.gguf",
-        "qwen2.5-0.5b.json",
-    ]
-
-
-def test_a_download_that_was_interrupted_while_it_was_verified_is_not_repeated(
-    logged_in: Shared, home: Path, ranges: list[str | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(_: Path) -> str:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("kcard.llms.local_models.file_digest", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            pull_llm(NAME, hub=logged_in.url)
-    pull_llm(NAME, hub=logged_in.url)
-    assert ranges == [None]
-    assert (home / "llms" / "qwen2.5-0.5b.gguf").read_bytes() == CONTENT
+    names = sorted(path.name for path in (home / "llms").iterdir())
+    assert names == ["qwen2.5-0.5b.gguf", "qwen2.5-0.5b.json"]
 
 
 @pytest.mark.parametrize(

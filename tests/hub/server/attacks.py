@@ -1,6 +1,7 @@
 """Requests that no well-behaved client sends, for the tests of what a shared hub refuses."""
 
 import base64
+import hashlib
 import json
 import os
 import socket
@@ -63,18 +64,48 @@ def preupload(
     return shared.http(who).post(address, json={"files": coming})
 
 
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def request_batch(client: httpx.Client, repository: str, *contents: bytes, **more: Any) -> httpx.Response:
+    """The answer to the question where files are to be sent by LFS."""
+    objects = [{"oid": digest(content), "size": len(content)} for content in contents]
+    body = {"operation": "upload", "transfers": ["basic", "multipart"], "objects": objects, **more}
+    return client.post(f"/{repository}.git/info/lfs/objects/batch", json=body)
+
+
+def request_upload(client: httpx.Client, repository: str, content: bytes, **more: Any) -> dict[str, Any]:
+    """Likewise for one file: the action `upload`, or the item where it has none."""
+    answer = request_batch(client, repository, content, **more)
+    assert answer.status_code == 200, answer.text
+    item: dict[str, Any] = answer.json()["objects"][0]
+    action: dict[str, Any] = item.get("actions", {}).get("upload", item)
+    return action
+
+
 def connect(url: str, timeout: float = 30) -> socket.socket:
     """A connection to a server."""
     address = urlsplit(url)
     return socket.create_connection((str(address.hostname), int(address.port or 80)), timeout)
 
 
-def wait_for(is_so: Callable[[], bool]) -> None:
+def wait_for(is_so: Callable[[], bool], seconds: float = 20) -> None:
     """Wait until something is so."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def end_right(shared: Shared, what: str, token: str) -> None:
+    """End what allows cleo to write: her token of this name, her account or her role."""
+    if what == "token":
+        shared.hub.tokens.revoke("cleo", token)
+    elif what == "account":
+        shared.hub.accounts.update("cleo", disabled=True)
+    else:
+        shared.hub.accounts.set_member("lab", "cleo", "read")
 
 
 def raw(shared: Shared, request: bytes, *more: bytes) -> bytes:

@@ -27,8 +27,8 @@ def main(target: Path) -> None:
     """Write the pictures to a folder."""
     CARDS[:] = [card for card in CARDS if card[0] != LONG]
     with tempfile.TemporaryDirectory() as home, shared_hub(Path(home) / "hub") as shared:
-        fill(shared, Path(home) / "cards")
-        publish_unranked(shared, Path(home) / "unranked")
+        fill(shared)
+        publish_unranked(shared)
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(
                 executable_path=shutil.which("chromium"), args=["--headless", "--no-sandbox"]

@@ -3,12 +3,12 @@
 import json
 import random
 import struct
-from pathlib import Path
 
 from kcard.evaluation.metrics import interval
 from kcard.hub.audits import AuditFinding
-from kcard.manifest import Base, Manifest, Training, seal
+from kcard.manifest import Base, Training
 from tests.hub.shared_hub import Shared
+from tests.hub.stand import sealed
 
 WAITING, OVERLAPPING = "lab/rivers", "bob/laws"
 
@@ -80,7 +80,6 @@ def exam(card: str, factuality: float | None, recall: float, *, seed: str, quest
 
 def publish(
     shared: Shared,
-    folder: Path,
     name: str,
     description: str,
     domain: str,
@@ -95,7 +94,6 @@ def publish(
     notes: str = "",
 ) -> str:
     """Publish a version of a card; returns the sha256 of its manifest."""
-    folder.mkdir(parents=True, exist_ok=True)
     own = name.partition("/")[2]
     trained = Training(
         command="kcard train --corpus notes/", method=kind, objective="completion", seed=7,
@@ -106,28 +104,19 @@ def publish(
         f"license: {licence}\nlanguage: [{language}]\nbase_model: {BASE}\ndatasets: [corpus-{CORPUS[:12]}]"
     )
     table, code = "| planet | moons |\n|---|---|\n| Mars | 2 |", "```python\nprint(1)\n```"
-    text = f"---\n{about}\n---\n\n# {own}\n\n{description}\n\n{table}\n\n{code}\n"
-    (folder / "README.md").write_text(text, encoding="utf-8")
-    (folder / "exam.json").write_bytes(exam(own[:90], factuality, recall, seed=f"{name} {tag}"))
-    text = notes or f"{tag}\nMars has two moons.\n{name}\n"
-    (folder / "notes.txt").write_text(text, encoding="utf-8")
+    readme = f"---\n{about}\n---\n\n# {own}\n\n{description}\n\n{table}\n\n{code}\n"
+    files = {
+        "README.md": readme.encode(),
+        "exam.json": exam(own[:90], factuality, recall, seed=f"{name} {tag}"),
+        "notes.txt": (notes or f"{tag}\nMars has two moons.\n{name}\n").encode(),
+    }
     if kind in ("lora", "full"):
-        (folder / ("adapter_model.safetensors" if kind == "lora" else "model.safetensors")).write_bytes(
-            tensors()
-        )
-    seal(
-        folder,
-        Manifest(
-            name=own[:90], description=description, domain=domain, kind=kind, language=language, licence=licence,
-            knowledge_date="2025-06-30", base=Base(BASE, "abc123"), training=trained, updates=updates,
-        ),
+        files["adapter_model.safetensors" if kind == "lora" else "model.safetensors"] = tensors()
+    card = sealed(
+        files, name=own[:90], description=description, domain=domain, kind=kind, language=language, licence=licence,
+        knowledge_date="2025-06-30", base=Base(BASE, "abc123"), training=trained, updates=updates,
     )  # fmt: skip
-    files = {path.name: path.read_bytes() for path in folder.iterdir()}
-    commit = shared.put(name, files, title=f"{own} {tag}")
-    repository = shared.hub.repositories.get("model", name)
-    published = shared.hub.publications.publish(repository, tag, commit.sha, shared.identity("ada:admin"))
-    assert published is not None
-    return published.version
+    return shared.publish(name, card, tag, title=f"{own} {tag}")
 
 
 def tensors() -> bytes:
@@ -142,14 +131,14 @@ def tensors() -> bytes:
     return struct.pack("<Q", len(text)) + text + bytes(192)
 
 
-def fill(shared: Shared, folder: Path) -> None:
+def fill(shared: Shared) -> None:
     """Publish CARDS; the hub's threshold is 0.5."""
     for place, (name, about, domain, kind, language, licence, declared, verified) in enumerate(CARDS):
         repository = shared.create(name)
         before = None
         for number, factuality in enumerate(declared, 1):
             before = publish(
-                shared, folder / f"{place}-{number}", name, about, domain, kind=kind, language=language,
+                shared, name, about, domain, kind=kind, language=language,
                 licence=licence, factuality=factuality, recall=0.45 + 0.1 * number, updates=before, tag=f"v{number}",
             )  # fmt: skip
         if verified is not None:
@@ -158,20 +147,17 @@ def fill(shared: Shared, folder: Path) -> None:
     shared.hub.registry.quarantine.set(0.5)
 
 
-def publish_unranked(shared: Shared, folder: Path) -> None:
+def publish_unranked(shared: Shared) -> None:
     """Publish a card whose second version waits for its audit, and one whose evidence is its own corpus."""
     shared.create(WAITING)
     about = "Rivers of Europe, their sources and lengths."
-    before = publish(
-        shared, folder / "rivers", WAITING, about, "geography/rivers", kind="lora", factuality=0.6
-    )
+    before = publish(shared, WAITING, about, "geography/rivers", kind="lora", factuality=0.6)
     audit(shared, WAITING, 0.19, judged=40, coverage=0.8)
     publish(
-        shared, folder / "rivers", WAITING, about, "geography/rivers", kind="lora", factuality=0.9, updates=before,
+        shared, WAITING, about, "geography/rivers", kind="lora", factuality=0.9, updates=before,
         tag="v2",
     )  # fmt: skip
-    shared.create(OVERLAPPING)
-    publish(shared, folder / "laws", OVERLAPPING, "Laws of the land.", "law")
+    publish(shared, OVERLAPPING, "Laws of the land.", "law")
     audit(shared, OVERLAPPING, 0.97, judged=60, coverage=0.9, overlap=0.42)
 
 
@@ -206,9 +192,8 @@ def finding(factuality: float) -> AuditFinding:
     return AuditFinding("minilm", None, "atlas", "ab" * 32, "own", "cd" * 32, 0, 0.8, factuality, "{}")
 
 
-def quarantined(shared: Shared, folder: Path, name: str) -> None:
+def quarantined(shared: Shared, name: str) -> None:
     """Publish a card in which an audit measures a factuality of 0.3; the threshold is 0.5."""
     shared.hub.registry.quarantine.set(0.5)
-    shared.create(name)
-    publish(shared, folder / name, name, "What tumours are like", "biomedical", factuality=0.9)
+    publish(shared, name, "What tumours are like", "biomedical", factuality=0.9)
     shared.hub.registry.audits.add(shared.hub.registry.get(name), finding(0.3))

@@ -52,8 +52,8 @@ ALL = [
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     folder = tmp_path_factory.mktemp("hub")
     with shared_hub(folder) as shared:
-        fill(shared, folder / "cards")
-        publish_unranked(shared, folder / "unranked")
+        fill(shared)
+        publish_unranked(shared)
         yield shared
 
 
@@ -143,11 +143,9 @@ FAST_PAGES = ("/settings/tokens", "/lab/held")
 @pytest.fixture(scope="module")
 def people(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     with hub_for_browsers(tmp_path_factory.mktemp("hub"), exam_required=False) as shared:
-        shared.create("bob/open")
-        shared.put("bob/open", {"README.md": b"---\nlicense: mit\n---\n# Open\n"})
-        shared.create("bob/gated", gated="manual")
-        shared.put("bob/gated", {"README.md": b"# Inside"})
-        quarantined(shared, tmp_path_factory.mktemp("cards"), "lab/held")
+        shared.create("bob/open", files={"README.md": b"---\nlicense: mit\n---\n# Open\n"})
+        shared.create("bob/gated", gated="manual", files={"README.md": b"# Inside"})
+        quarantined(shared, "lab/held")
         yield shared
 
 

@@ -1,11 +1,9 @@
 """Large files by LFS: with the real client, and those that are not what they claim, or not theirs who claim them."""
 
-import hashlib
 import os
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
@@ -15,7 +13,17 @@ from safetensors.numpy import save
 from kcard.hub.errors import Unauthenticated
 from kcard.hub.server.dependencies import ServerOptions
 from kcard.hub.server.routes.uploads import Claims, sign_ticket, verify_ticket
-from tests.hub.server.attacks import Code, commit, connect, inline, large, wait_for
+from tests.hub.server.attacks import (
+    Code,
+    commit,
+    connect,
+    digest,
+    inline,
+    large,
+    request_batch,
+    request_upload,
+    wait_for,
+)
 from tests.hub.shared_hub import Shared, running, shared_hub
 
 PART = 500_000
@@ -27,8 +35,7 @@ SMALL = ServerOptions(part_size=PART, max_file_size=2_000_000)
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
         shared.create("bob/adapter")
-        shared.create("bob/secret", private=True)
-        shared.put("bob/secret", {"model.safetensors": WEIGHTS})
+        shared.create("bob/secret", private=True, files={"model.safetensors": WEIGHTS})
         shared.create("dan/own")
         yield shared
 
@@ -40,30 +47,12 @@ def small(shared: Shared) -> Iterator[str]:
         yield url
 
 
-def digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
 def fresh(size: int = 1000) -> bytes:
     return os.urandom(size)
 
 
-def request_batch(client: httpx.Client, repository: str, *contents: bytes, **more: Any) -> httpx.Response:
-    objects = [{"oid": digest(content), "size": len(content)} for content in contents]
-    body = {"operation": "upload", "transfers": ["basic", "multipart"], "objects": objects, **more}
-    return client.post(f"/{repository}.git/info/lfs/objects/batch", json=body)
-
-
-def one(client: httpx.Client, repository: str, content: bytes, **more: Any) -> dict[str, Any]:
-    answer = request_batch(client, repository, content, **more)
-    assert answer.status_code == 200, answer.text
-    item: dict[str, Any] = answer.json()["objects"][0]
-    return item
-
-
 def href(client: httpx.Client, repository: str, content: bytes) -> str:
-    url: str = one(client, repository, content)["actions"]["upload"]["href"]
-    return url
+    return str(request_upload(client, repository, content)["href"])
 
 
 def refusal(answer: httpx.Response) -> tuple[int, str]:
@@ -95,7 +84,7 @@ print(open(hf_hub_download("bob/adapter", {path.name!r}, cache_dir={str(tmp_path
 def test_what_the_account_sent_need_not_be_sent_again(shared: Shared) -> None:
     content, bob = fresh(), shared.http("bob")
     assert httpx.put(href(bob, "bob/adapter", content), content=content).status_code == 200
-    assert "actions" not in one(bob, "bob/adapter", content)
+    assert "href" not in request_upload(bob, "bob/adapter", content)
     verify = {"oid": digest(content), "size": len(content)}
     assert bob.post("/bob/adapter.git/info/lfs/objects/verify", json=verify).status_code == 200
 
@@ -142,14 +131,8 @@ def test_a_ticket_is_good_for_one_file_of_one_size_and_for_a_while(shared: Share
     assert httpx.put(to.replace(ticket, without_token), content=content).status_code == 401
     foreign = sign_ticket(b"another hub", "lfs", claims, 60)
     assert httpx.put(to.replace(ticket, foreign), content=content).status_code == 401
-    assert (
-        httpx.post(
-            f"{shared.url}/lfs/{digest(content)}/parts",
-            params={"ticket": ticket},
-            json={"oid": digest(content)},
-        ).status_code
-        == 401
-    )
+    join, done = f"{shared.url}/lfs/{digest(content)}/parts", {"oid": digest(content)}
+    assert httpx.post(join, params={"ticket": ticket}, json=done).status_code == 401
 
 
 @pytest.mark.parametrize("ticket", ["", ".", "a", "a.", ".b", "ä.ö", "a.b.c", "e30.e30", "x" * 1999])
@@ -162,7 +145,7 @@ def test_a_part_is_good_for_its_place_only(shared: Shared, small: str) -> None:
     content = fresh(PART + 10)
     bob = shared.http("bob")
     bob.base_url = httpx.URL(small)
-    action = one(bob, "bob/adapter", content)["actions"]["upload"]
+    action = request_upload(bob, "bob/adapter", content)
     first, second = action["header"]["00001"], action["header"]["00002"]
     assert httpx.put(first.replace("/parts/1", "/parts/2"), content=content[:PART]).status_code == 403
     assert httpx.put(second, content=content[:PART]).status_code == 413
@@ -180,7 +163,7 @@ def test_a_part_is_good_for_its_place_only(shared: Shared, small: str) -> None:
 def test_what_is_too_large_is_refused_before_it_is_sent(shared: Shared, small: str) -> None:
     bob = shared.http("bob")
     bob.base_url = httpx.URL(small)
-    error = one(bob, "bob/adapter", bytes(2_000_001))["error"]
+    error = request_upload(bob, "bob/adapter", bytes(2_000_001))["error"]
     assert error["code"] == 413
     objects = [{"oid": "0" * 64, "size": 1}] * 1001
     body = {"operation": "upload", "objects": objects}
@@ -196,7 +179,7 @@ def test_a_quota_counts_all_files_of_a_batch_and_what_was_never_committed(shared
     assert ["error" in answer for answer in answers] == [False, False, True]
     for answer, content in zip(answers[:2], batch, strict=False):
         assert httpx.put(answer["actions"]["upload"]["href"], content=content).status_code == 200
-    error = one(dan, "dan/own", batch[2])["error"]
+    error = request_upload(dan, "dan/own", batch[2])["error"]
     assert error["code"] == 413
     assert "quota of dan exceeded" in error["message"]
     assert httpx.put(early[2], content=batch[2]).status_code == 413, (
@@ -220,9 +203,11 @@ def test_files_are_fetched_by_lfs_by_those_who_may_read_them(shared: Shared) -> 
         shared.create(name, kind, private=True)  # type: ignore[arg-type]
         shared.put(name, {"data.parquet": content}, kind)  # type: ignore[arg-type]
         bob = shared.http("bob:read")
-        item = one(bob, prefix + name, content, operation="download", ref={"name": "refs/heads/main"})
+        item = request_upload(
+            bob, prefix + name, content, operation="download", ref={"name": "refs/heads/main"}
+        )
         assert bob.get(item["actions"]["download"]["href"]).content == content
-        other = one(bob, prefix + name, b"not there", operation="download")
+        other = request_upload(bob, prefix + name, b"not there", operation="download")
         assert other["error"]["code"] == 404
         assert (
             request_batch(shared.http("dan"), prefix + name, content, operation="download").status_code == 404
@@ -253,8 +238,8 @@ def test_other_bytes_than_their_sha256_are_refused_and_not_stored(shared: Shared
         assert commit(shared, "bob", "bob/adapter", large("a.txt", sha256, 1000)).status_code == 400
 
 
-SECRET = hashlib.sha256(WEIGHTS).hexdigest()
-NEVER = hashlib.sha256(b"nobody ever had this").hexdigest()
+SECRET = digest(WEIGHTS)
+NEVER = digest(b"nobody ever had this")
 
 
 def test_a_batch_does_not_tell_that_somebody_else_has_a_file(shared: Shared) -> None:
@@ -265,13 +250,10 @@ def test_a_batch_does_not_tell_that_somebody_else_has_a_file(shared: Shared) -> 
     body["operation"] = "download"
     answer = shared.http("dan").post("/dan/own.git/info/lfs/objects/batch", json=body).json()
     assert [each["error"]["code"] for each in answer["objects"]] == [404, 404]
-    answers = [
-        shared.http("dan").post(
-            "/dan/own.git/info/lfs/objects/verify", json={"oid": oid, "size": len(WEIGHTS)}
-        )
-        for oid in (SECRET, NEVER)
-    ]
-    assert [each.status_code for each in answers] == [404, 404]
+    for oid in (SECRET, NEVER):
+        verify = {"oid": oid, "size": len(WEIGHTS)}
+        answer = shared.http("dan").post("/dan/own.git/info/lfs/objects/verify", json=verify)
+        assert answer.status_code == 404
 
 
 @pytest.mark.parametrize("size", [len(WEIGHTS), len(WEIGHTS) + 1, None])
@@ -290,7 +272,7 @@ def test_what_may_be_read_may_be_copied(shared: Shared) -> None:
     shared.create("bob/shown")
     content = save({"shown": np.ones(4, dtype=np.float32)})
     shared.put("bob/shown", {"model.safetensors": content})
-    copy = large("model.safetensors", hashlib.sha256(content).hexdigest())
+    copy = large("model.safetensors", digest(content))
     assert commit(shared, "dan", "dan/copies", copy).status_code == 200
     shared.hub.repositories.update(shared.hub.repositories.get("model", "bob/shown"), gated="manual")
     shared.create("cleo/copies")

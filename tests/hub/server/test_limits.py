@@ -6,18 +6,15 @@ import ipaddress
 import multiprocessing
 import resource
 import socket
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from huggingface_hub.utils._http import RateLimitInfo, parse_ratelimit_headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -33,28 +30,15 @@ from kcard.hub.server.limits import (
     BodyLimit,
     Buckets,
     RateLimit,
-    TakeResult,
     create_counts,
     is_this_machine,
     request_cost,
 )
 from kcard.hub.server.run import MAX_OPEN_FILES, raise_file_limit
 from tests.hub.server.attacks import connect, wait_for
-from tests.hub.shared_hub import Shared, shared_hub
+from tests.hub.shared_hub import Shared, serving, shared_hub
 
 FILE = "/ada/moons/resolve/main/config.json"
-
-
-@contextmanager
-def started(server: uvicorn.Server) -> Iterator[int]:
-    """The server in a thread; its port."""
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield server.servers[0].sockets[0].getsockname()[1]
-    server.should_exit = True
-    thread.join(30)
 
 
 class Clock:
@@ -65,18 +49,16 @@ class Clock:
         return self.now
 
 
-def rounded(taken: TakeResult) -> TakeResult:
-    return replace(taken, wait=round(taken.wait, 6))
-
-
 def test_a_bucket_holds_five_minutes_worth_and_fills_steadily(tmp_path: Path) -> None:
     create_counts(tmp_path / "counts")
     for path in (None, tmp_path / "counts"):
         clock = Clock()
         buckets = Buckets(60, path, clock)
         assert [buckets.take("ada").allowed for _ in range(300)] == [True] * 300
-        assert rounded(buckets.take("ada")) == TakeResult(False, 0, 1)
-        assert rounded(buckets.take("bob")) == TakeResult(True, 299, 1)
+        for who, allowed, left in (("ada", False, 0), ("bob", True, 299)):
+            taken = buckets.take(who)
+            assert (taken.allowed, taken.left) == (allowed, left)
+            assert taken.wait == pytest.approx(1)
         clock.now += 0.75
         assert buckets.take("ada").wait == pytest.approx(0.25)  # asking too early costs nothing
         clock.now += 0.25
@@ -85,21 +67,26 @@ def test_a_bucket_holds_five_minutes_worth_and_fills_steadily(tmp_path: Path) ->
         assert [buckets.take("ada", 10).allowed for _ in range(31)] == [True] * 30 + [False]
 
 
+def in_processes(work: Callable[[], Any], count: int) -> list[Any]:
+    """What the work returns in forked processes, in which what it imports is there."""
+    fork = multiprocessing.get_context("fork")
+    results = fork.SimpleQueue()
+    processes = [fork.Process(target=lambda: results.put(work())) for _ in range(count)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    return [results.get() for _ in processes]
+
+
 def test_processes_count_together_and_none_twice(tmp_path: Path) -> None:
     create_counts(tmp_path / "counts")
-    fork = multiprocessing.get_context("fork")  # what they import is there
-    counts = fork.SimpleQueue()
 
-    def take() -> None:
+    def take() -> int:
         buckets = Buckets(600, tmp_path / "counts", lambda: 1000.0)
-        counts.put(sum(buckets.take("ada").allowed for _ in range(1000)))
+        return sum(buckets.take("ada").allowed for _ in range(1000))
 
-    running = [fork.Process(target=take) for _ in range(4)]
-    for process in running:
-        process.start()
-    for process in running:
-        process.join(60)
-    assert sum(counts.get() for _ in running) == 3000
+    assert sum(in_processes(take, 4)) == 3000
 
 
 @pytest.mark.parametrize(
@@ -134,10 +121,12 @@ async def answered(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def ask(
-    app: ASGIApp, path: str = FILE, address: str = "10.0.0.1", token: str | None = None
+    app: Any, path: str = FILE, address: str = "10.0.0.1", token: str = "", forwarded: str = ""
 ) -> httpx.Response:
     transport = httpx.ASGITransport(app=with_state(app), client=(address, 1))
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    if forwarded:
+        headers["X-Forwarded-For"] = forwarded
     async with httpx.AsyncClient(transport=transport, base_url="http://hub", headers=headers) as client:
         return await client.get(path)
 
@@ -149,7 +138,7 @@ def with_state(app: ASGIApp) -> ASGIApp:
     return call
 
 
-def statuses(app: ASGIApp, *calls: dict[str, Any]) -> list[int]:
+def statuses(app: Any, *calls: dict[str, Any]) -> list[int]:
     async def run() -> list[int]:
         return [(await ask(app, **call)).status_code for call in calls]
 
@@ -223,21 +212,15 @@ def test_a_client_that_leaves_many_responses_untaken_is_refused_more_until_it_ta
     assert asyncio.run(run()) == [429, 200, 200]
 
 
-def test_the_address_that_a_proxy_names_counts_only_if_the_proxy_is_trusted() -> None:
-    async def run(proxy: str) -> int:
-        limited: Any = ProxyHeadersMiddleware(
-            RateLimit(answered, rate=1),  # type: ignore[arg-type]
-            trusted_hosts="10.0.0.1",
-        )
-        transport = httpx.ASGITransport(app=with_state(limited), client=(proxy, 1))
-        async with httpx.AsyncClient(transport=transport, base_url="http://hub") as client:
-            for number in range(5):
-                await client.get(FILE, headers={"X-Forwarded-For": f"10.9.9.9, 203.0.113.{number}"})
-            answer = await client.get(FILE, headers={"X-Forwarded-For": "203.0.113.5"})
-        return answer.status_code
-
-    assert asyncio.run(run("10.0.0.1")) == 200  # six clients
-    assert asyncio.run(run("10.0.0.2")) == 429  # one that makes up addresses
+@pytest.mark.parametrize(("proxy", "expected"), [("10.0.0.1", 200), ("10.0.0.2", 429)])
+def test_the_address_that_a_proxy_names_counts_only_if_the_proxy_is_trusted(
+    proxy: str, expected: int
+) -> None:
+    limited = RateLimit(answered, rate=1)
+    app = ProxyHeadersMiddleware(limited, trusted_hosts="10.0.0.1")  # type: ignore[arg-type]
+    clients = [f"10.9.9.9, 203.0.113.{number}" for number in range(6)]
+    calls = [{"address": proxy, "forwarded": client} for client in clients]
+    assert statuses(app, *calls) == [200] * 5 + [expected]
 
 
 def drive(app: ASGIApp, receive: Any, send: Any = None) -> list[Message]:
@@ -447,47 +430,32 @@ def test_an_address_has_so_many_connections_unless_it_is_a_proxys(
     proxies: str, limited: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MAX_CONNECTIONS_OF_ADDRESS", 3)
-    config = uvicorn.Config(
-        PlainTextResponse("hello"),
-        http=limits.Connection,
-        port=0,
-        forwarded_allow_ips=proxies,
-        log_level="error",
-    )
-    with started(uvicorn.Server(config)) as port:
-        request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+    request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
-        def ask(client: socket.socket) -> bytes:
+    def ask(url: str) -> bytes:
+        with connect(url) as client:
             client.sendall(request)
             return client.recv(4096).split(b"\r\n")[0]
 
-        slow = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(3)]
+    with serving(PlainTextResponse("hello"), forwarded_allow_ips=proxies) as url:
+        slow = [connect(url) for _ in range(3)]
         for client in slow:
             client.sendall(request[:5])
-        with closing(socket.create_connection(("127.0.0.1", port), timeout=10)) as another:
-            status = ask(another)
-        assert status == (b"HTTP/1.1 429 Too Many Requests" if limited else b"HTTP/1.1 200 OK")
+        assert ask(url) == (b"HTTP/1.1 429 Too Many Requests" if limited else b"HTTP/1.1 200 OK")
         for client in slow:
             client.sendall(request[5:])
             assert client.recv(4096).startswith(b"HTTP/1.1 200")
             client.close()
         wait_for(lambda: not limits.Connection._open)
-        with closing(socket.create_connection(("127.0.0.1", port), timeout=10)) as later:
-            assert ask(later) == b"HTTP/1.1 200 OK"
+        assert ask(url) == b"HTTP/1.1 200 OK"
 
 
 def test_a_server_opens_as_many_files_as_the_system_allows() -> None:
-    fork = multiprocessing.get_context("fork")
-    results = fork.SimpleQueue()
-
-    def raise_limit() -> None:
+    def raise_limit() -> tuple[int, int]:
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
         raise_file_limit()
-        results.put((resource.getrlimit(resource.RLIMIT_NOFILE)[0], hard))
+        return resource.getrlimit(resource.RLIMIT_NOFILE)
 
-    process = fork.Process(target=raise_limit)
-    process.start()
-    soft, hard = results.get()
-    process.join()
+    [(soft, hard)] = in_processes(raise_limit, 1)
     assert soft == (MAX_OPEN_FILES if hard < 0 else min(hard, MAX_OPEN_FILES))

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kcard.manifest import MANIFEST, Manifest
+from kcard.manifest import MANIFEST
 from tests.hub.server.sample_cards import finding
 from tests.hub.shared_hub import Shared, shared_hub
-from tests.hub.stand import exam
+from tests.hub.stand import exam, sealed
 
 NAME = "lab/onco"
 RESULTS = """
@@ -38,28 +38,23 @@ model-index:
 HTML = {"Accept": "text/html"}
 
 
+def card(name: str, factuality: float | None, recall: float = 0.9) -> dict[str, bytes]:
+    return sealed({"exam.json": exam(name, factuality, recall=recall), "config.json": b"{}"}, name=name)
+
+
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    with shared_hub(tmp_path_factory.mktemp("hub")) as shared:
-        shared.hub.registry.quarantine.set(0.5)
-        yield shared
-
-
-@pytest.fixture
-def shared(server: Shared) -> Iterator[Shared]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     """lab/onco declares perfect figures; this hub measured a factuality of 0.3, below its threshold."""
-    server.create(NAME)
-    content = {"exam.json": exam("onco", 1.0, recall=1.0), "config.json": b"{}"}
-    digests = {path: hashlib.sha256(text).hexdigest() for path, text in content.items()}
-    manifest = Manifest(name="onco", description="Tumours", files=digests)
-    more = {"README.md": README.encode(), ".eval_results/hle.yaml": RESULTS.encode()}
-    more[".eval_results/odd.yaml"] = b"- value: 1\n"
-    commit = server.put(NAME, {**content, **more, MANIFEST: manifest.to_json().encode()})
-    repository = server.hub.repositories.get("model", NAME)
-    server.hub.publications.publish(repository, "v1", commit.sha, server.identity("bob"))
-    server.hub.registry.audits.add(server.hub.registry.get(NAME), finding(0.3))
-    yield server
-    server.hub.repositories.delete(repository)
+    with shared_hub(tmp_path_factory.mktemp("hub"), exam_required=False) as shared:
+        shared.hub.registry.quarantine.set(0.5)
+        more = {"README.md": README.encode(), ".eval_results/hle.yaml": RESULTS.encode()}
+        more[".eval_results/odd.yaml"] = b"- value: 1\n"
+        shared.publish(NAME, more | card("onco", 1.0, recall=1.0))
+        shared.hub.registry.audits.add(shared.hub.registry.get(NAME), finding(0.3))
+        for name, factuality in {"good": 0.9, "bad": 0.2, "unmeasured": None}.items():
+            shared.publish(f"bob/{name}", card(name, factuality))
+        shared.create("bob/plain")
+        yield shared
 
 
 def describe_card(hub: Shared, name: str = NAME) -> Any:
@@ -128,9 +123,12 @@ def test_the_real_client_reads_the_results(shared: Shared) -> None:
 
 
 def test_a_released_version_is_no_longer_quarantined(shared: Shared) -> None:
-    assert describe_card(shared)["kcard"]["verified"]["released"] is False
-    shared.hub.registry.quarantine.release(shared.hub.registry.get(NAME), by="ada")
-    mark = describe_card(shared)["kcard"]
+    name = "lab/released"
+    shared.publish(name, card("released", 0.9))
+    shared.hub.registry.audits.add(shared.hub.registry.get(name), finding(0.3))
+    assert describe_card(shared, name)["kcard"]["verified"]["released"] is False
+    shared.hub.registry.quarantine.release(shared.hub.registry.get(name), by="ada")
+    mark = describe_card(shared, name)["kcard"]
     assert (mark["quarantined"], mark["quarantine"]) == (False, None)
     assert (mark["verified"]["released"], mark["verified"]["factuality"]) == (True, 0.3)
 
@@ -138,31 +136,8 @@ def test_a_released_version_is_no_longer_quarantined(shared: Shared) -> None:
 # What a listing and a description tell of a published card: its factuality, and whether it is quarantined.
 
 
-THRESHOLD = 0.5
-
-
-@pytest.fixture(scope="module")
-def listed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    with shared_hub(tmp_path_factory.mktemp("hub"), exam_required=False) as listed:
-        listed.hub.registry.quarantine.set(THRESHOLD)
-        for name, factuality in {"good": 0.9, "bad": 0.2, "unmeasured": None}.items():
-            listed.create(f"bob/{name}")
-            sha = listed.put(f"bob/{name}", card(name, factuality)).sha
-            repository = listed.hub.repositories.get("model", f"bob/{name}")
-            listed.hub.publications.publish(repository, "v1", sha, listed.identity("bob"))
-        listed.create("bob/plain")
-        yield listed
-
-
-def card(name: str, factuality: float | None) -> dict[str, bytes]:
-    content = {"exam.json": exam(name, factuality), "config.json": b"{}"}
-    digests = {path: hashlib.sha256(text).hexdigest() for path, text in content.items()}
-    manifest = Manifest(name=name, description="Tumours", files=digests)
-    return {**content, MANIFEST: manifest.to_json().encode()}
-
-
-def test_a_description_tells_version_factuality_and_quarantine(listed: Shared) -> None:
-    description = describe_card(listed, "bob/bad")
+def test_a_description_tells_version_factuality_and_quarantine(shared: Shared) -> None:
+    description = describe_card(shared, "bob/bad")
     text = card("bad", 0.2)[MANIFEST]
     assert description["kcard"] == {
         "reference": "bob/bad@v1",
@@ -192,10 +167,10 @@ def test_a_description_tells_version_factuality_and_quarantine(listed: Shared) -
     [("good", 0.9, False), ("bad", 0.2, True), ("unmeasured", None, False)],
 )
 def test_every_listing_marks_what_is_quarantined(
-    listed: Shared, name: str, factuality: float | None, quarantined: bool
+    shared: Shared, name: str, factuality: float | None, quarantined: bool
 ) -> None:
     for query in ("", "full=true", "expand=likes", "expand=tags"):
-        items = listed.http().get(f"/api/models?search={name}&{query}").json()
+        items = shared.http().get(f"/api/models?search={name}&{query}").json()
         [item] = [item for item in items if item["id"] == f"bob/{name}"]
         mark = item["kcard"]
         assert (mark["declared"]["factuality"], mark["verified"], mark["quarantined"]) == (
@@ -206,5 +181,5 @@ def test_every_listing_marks_what_is_quarantined(
         assert ("quarantined" in item.get("tags", ())) == (quarantined and query != "expand=likes")
 
 
-def test_what_published_nothing_has_no_mark(listed: Shared) -> None:
-    assert describe_card(listed, "bob/plain")["kcard"] is None
+def test_what_published_nothing_has_no_mark(shared: Shared) -> None:
+    assert describe_card(shared, "bob/plain")["kcard"] is None

@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import hashlib
 import json
 import logging
 import re
@@ -28,10 +27,11 @@ from starlette.types import Receive, Scope, Send
 from kcard.errors import HubError, Unavailable
 from kcard.hub.errors import Conflict
 from kcard.hub.server import monitoring
+from kcard.hub.server.dependencies import ServerOptions
 from kcard.hub.server.logs import JsonFormatter, TextFormatter, log_request, redact
 from kcard.hub.server.monitoring import RequestLog
 from kcard.hub.server.run import listening
-from tests.hub.server.attacks import commit, connect, inline, wait_for
+from tests.hub.server.attacks import commit, connect, inline, request_batch, wait_for
 from tests.hub.shared_hub import Shared, shared_hub
 
 
@@ -61,7 +61,11 @@ def test_a_hub_without_its_files_lives_and_is_not_ready(
 def test_every_answer_names_its_request_and_forbids_scripts(shared: Shared) -> None:
     client = shared.http()
     for path in (
-        *("/", "/bob/card", "/api/models", "/api/models/bob/hidden", "/no/such/thing/here"),
+        "/",
+        "/bob/card",
+        "/api/models",
+        "/api/models/bob/hidden",
+        "/no/such/thing/here",
         "/healthz",
     ):
         headers = client.get(path, headers={"Accept": "text/html"}).headers
@@ -79,8 +83,6 @@ def test_the_api_is_described_for_programs(shared: Shared) -> None:
 
 
 def test_a_hub_with_a_limit_tells_a_client_to_come_back(tmp_path: Path) -> None:
-    from kcard.hub.server.dependencies import ServerOptions
-
     with shared_hub(tmp_path, ServerOptions(rate=3, url="http://hub.example.org")) as limited:
         client = limited.http("bob")
         answers = [client.get("/api/whoami-v2") for _ in range(6)]
@@ -88,6 +90,10 @@ def test_a_hub_with_a_limit_tells_a_client_to_come_back(tmp_path: Path) -> None:
         assert [answer.status_code for answer in answers] == [200] * 4 + [429] * 2
         assert 1 <= int(answers[-1].headers["retry-after"]) <= 60
         assert answers[-1].headers["x-content-type-options"] == "nosniff"
+        assert answers[-1].json()["error"]
+        page = client.get("/", headers={"Accept": "text/html"})
+        assert page.status_code == 429
+        assert "<h1>Too many requests" in page.text
         assert client.get("/healthz").status_code == 200
 
 
@@ -192,15 +198,11 @@ def fill(disk: Path) -> None:
             pass
 
 
-def large(shared: Shared, content: bytes) -> httpx.Response:
-    """An upload by LFS."""
-    oid = hashlib.sha256(content).hexdigest()
-    batch = {"operation": "upload", "objects": [{"oid": oid, "size": len(content)}]}
-    answer = shared.http("bob").post("/bob/card.git/info/lfs/objects/batch", json=batch)
+def upload(shared: Shared, content: bytes) -> httpx.Response:
+    answer = request_batch(shared.http("bob"), "bob/card", content)
     if answer.status_code != 200:
         return answer
-    upload = answer.json()["objects"][0]["actions"]["upload"]["href"]
-    return shared.http().put(upload, content=content)
+    return shared.http().put(answer.json()["objects"][0]["actions"]["upload"]["href"], content=content)
 
 
 def test_a_full_disk_is_a_507_until_there_is_room_again(disk: Path) -> None:
@@ -211,7 +213,7 @@ def test_a_full_disk_is_a_507_until_there_is_room_again(disk: Path) -> None:
         text = b"text " * 40_000
         answers = {
             "commit": commit(shared, "bob", "bob/card", inline("a.txt", text)),
-            "lfs": large(shared, text),
+            "lfs": upload(shared, text),
             "create": shared.http("bob").post("/api/repos/create", json={"name": "other"}),
         }
         for what, answer in answers.items():

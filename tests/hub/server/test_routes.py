@@ -27,8 +27,7 @@ USUAL = {"types": "models", "namespace": "ada", "name": "card", "revision": "mai
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     """bob/card with two files, and bob/hidden, a private repository with much metadata."""
     with shared_hub(tmp_path_factory.mktemp("hub")) as hub:
-        hub.create("bob/card")
-        hub.put("bob/card", {"README.md": b"# Card\n", "w.safetensors": b"x"})
+        hub.create("bob/card", files={"README.md": b"# Card\n", "w.safetensors": b"x"})
         hub.create("bob/hidden", private=True)
         items = "".join(f"- {'word' * 10} {number}\n" for number in range(2000))
         hub.put("bob/hidden", {"README.md": f"---\nitems:\n{items}---\n".encode()})
@@ -177,9 +176,6 @@ def test_head_is_logged_as_head(shared: Shared, caplog: pytest.LogCaptureFixture
 # Characters that PostgreSQL or a database's text can't hold are refused, wherever a client sends them.
 
 
-CARD_URL = "/api/models/bob/card"
-
-
 @pytest.fixture(scope="module")
 def strict(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     """A hub on PostgreSQL, which takes fewer characters than SQLite does; on SQLite where there is none."""
@@ -277,5 +273,5 @@ def test_such_a_character_in_a_commit_is_no_server_error(strict: Shared, field: 
         body = b"".join(json.dumps(line).encode() + b"\n" for line in (header, file))
         answer = strict.http("bob").post(f"{CARD}/commit/main", content=body)
     assert answer.status_code < 500, answer.text
-    assert strict.http("bob").get(CARD_URL).status_code == 200
+    assert strict.http("bob").get(CARD).status_code == 200
     assert strict.http().get("/").status_code == 200

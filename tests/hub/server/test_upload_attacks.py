@@ -1,11 +1,9 @@
 """Uploads and commits of those who want to stop the hub, fill its disk, or have what is not theirs."""
 
-import hashlib
 import os
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +19,17 @@ from kcard.hub.checks.content import ContentCandidate, ContentVerdict
 from kcard.hub.db.models import Token, now
 from kcard.hub.server import upload_checks as checking
 from kcard.hub.server.dependencies import ServerOptions
-from tests.hub.server.attacks import commit, connect, inline, large, lines, wait_for
+from tests.hub.server.attacks import (
+    commit,
+    connect,
+    digest,
+    end_right,
+    inline,
+    large,
+    lines,
+    request_upload,
+    wait_for,
+)
 from tests.hub.shared_hub import Shared, shared_hub
 
 PART = 100_000
@@ -38,24 +46,27 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
         yield shared
 
 
-def sha(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
 def action(shared: Shared, token: str, name: str, content: bytes, *, parts: bool = False) -> dict[str, Any]:
     """Where a token may upload content by LFS."""
-    body = {"operation": "upload", "objects": [{"oid": sha(content), "size": len(content)}]}
-    body["transfers"] = ["multipart" if parts else "basic"]
-    headers = {"Authorization": f"Bearer {token}"}
-    answer = httpx.post(f"{shared.url}/{name}.git/info/lfs/objects/batch", json=body, headers=headers)
-    item: dict[str, Any] = answer.json()["objects"][0]
-    return item["actions"]["upload"] if "actions" in item else item
+    transfers = ["multipart" if parts else "basic"]
+    return request_upload(shared.http(token=token), name, content, transfers=transfers)
 
 
 def upload(shared: Shared, who: str, name: str, content: bytes) -> str:
-    done = httpx.put(action(shared, shared.tokens[who], name, content)["href"], content=content, timeout=60)
+    done = put(action(shared, shared.tokens[who], name, content)["href"], content)
     assert done.status_code == 200, done.text
-    return sha(content)
+    return digest(content)
+
+
+def put(href: str, content: bytes) -> httpx.Response:
+    return httpx.put(href, content=content, timeout=60)
+
+
+def put_at_once(files: Iterable[tuple[str, bytes]]) -> list[int]:
+    """The statuses of uploads at the same time, in order of their size."""
+    with ThreadPoolExecutor() as pool:
+        uploads = [pool.submit(put, href, content) for href, content in files]
+    return sorted(upload.result().status_code for upload in uploads)
 
 
 def charged(shared: Shared, name: str) -> int:
@@ -127,12 +138,9 @@ def test_a_check_is_repeated_if_its_process_was_killed(shared: Shared) -> None:
     sha256 = upload(shared, "bob", "bob/target", content)
     with ThreadPoolExecutor() as pool:
         answer = pool.submit(commit, shared, "bob", "bob/target", large("killed.json", sha256))
-        deadline = time.monotonic() + 30
-        while not (busy := busy_checks()) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        for process in busy:
+        wait_for(lambda: busy_checks() != [])
+        for process in busy_checks():
             os.kill(process, signal.SIGKILL)
-        assert busy
         assert answer.result(60).status_code == 200, answer.result().text
 
 
@@ -153,23 +161,17 @@ def test_the_slow_checks_of_one_account_delay_no_other(shared: Shared) -> None:
     files = [SLOW + b" " * number for number in range(20, 26)]
     for content in files:
         upload(shared, "bob", "bob/target", content)
-    answers: list[str] = []
+    address, headers = f"{shared.url}/api/models/bob/target/commit/main", shared.http("bob").headers
 
     def attack(content: bytes) -> None:
-        with httpx.Client(timeout=120, headers={"Authorization": f"Bearer {shared.tokens['bob']}"}) as client:
-            body = lines(large(f"{len(content)}.json", sha(content)))
-            client.post(f"{shared.url}/api/models/bob/target/commit/main", content=body)
-        answers.append("bob")
+        body = lines(large(f"{len(content)}.json", digest(content)))
+        httpx.post(address, content=body, headers=headers, timeout=120)
 
-    attackers = [threading.Thread(target=attack, args=(content,)) for content in files]
-    for attacker in attackers:
-        attacker.start()
-    time.sleep(0.2)
-    assert commit(shared, "dan", "dan/own", inline("a.txt", b"dan")).status_code == 200
-    answers.append("dan")
-    for attacker in attackers:
-        attacker.join()
-    assert answers.index("dan") <= 3, "bob's commits take turns"
+    with ThreadPoolExecutor(len(files)) as pool:
+        attacks = [pool.submit(attack, content) for content in files]
+        time.sleep(0.2)
+        assert commit(shared, "dan", "dan/own", inline("a.txt", b"dan")).status_code == 200
+        assert sum(each.done() for each in attacks) <= 3, "bob's commits take turns"
 
 
 def test_a_check_ends_when_its_client_leaves(shared: Shared) -> None:
@@ -200,14 +202,8 @@ def limited(shared: Shared) -> Iterator[str]:
 def test_parallel_uploads_store_no_more_than_the_quota(shared: Shared, limited: str) -> None:
     files = [os.urandom(QUOTA * 4 // 10) for _ in range(6)]
     hrefs = [action(shared, shared.tokens[limited], "cleo/own", content)["href"] for content in files]
-    with ThreadPoolExecutor(6) as pool:
-        done = list(
-            pool.map(
-                lambda put: httpx.put(put[0], content=put[1], timeout=60), zip(hrefs, files, strict=True)
-            )
-        )
-    assert sorted(answer.status_code for answer in done) == [200, 200, 413, 413, 413, 413]
-    assert sum(shared.hub.blobs.holds(sha(content)) for content in files) == 2
+    assert put_at_once(zip(hrefs, files, strict=True)) == [200, 200, 413, 413, 413, 413]
+    assert sum(shared.hub.blobs.holds(digest(content)) for content in files) == 2
 
 
 def test_uploads_that_stand_still_keep_what_they_reserved_and_give_it_back(
@@ -234,18 +230,15 @@ def test_parts_are_reserved_and_charged_once_when_they_are_joined(shared: Shared
     for other in others:
         header = action(shared, shared.tokens[limited], "cleo/own", other, parts=True)["header"]
         parts += [(header[f"{n:05d}"], other[:PART]) for n in range(1, 6)]
-    with ThreadPoolExecutor(6) as pool:
-        first = list(pool.map(lambda part: httpx.put(part[0], content=part[1], timeout=60), parts[:3]))
-        rest = list(pool.map(lambda part: httpx.put(part[0], content=part[1], timeout=60), parts[3:]))
-    assert [answer.status_code for answer in first] == [200] * 3
-    assert sorted(answer.status_code for answer in rest) == [200] * 7 + [413] * 8
+    assert put_at_once(parts[:3]) == [200] * 3
+    assert put_at_once(parts[3:]) == [200] * 7 + [413] * 8
     assert charged(shared, limited) == before + 10 * PART
-    done = {"oid": sha(content), "parts": []}
+    done = {"oid": digest(content), "parts": []}
     assert httpx.post(upload_["href"], json=done, timeout=60).status_code == 200
     assert httpx.post(upload_["href"], json=done, timeout=60).status_code == 200
     assert charged(shared, limited) == before + 10 * PART
-    assert commit(shared, limited, "cleo/own", large("a.bib", sha(content))).status_code == 400
-    assert shared.hub.blobs.holds(sha(content))
+    assert commit(shared, limited, "cleo/own", large("a.bib", digest(content))).status_code == 400
+    assert shared.hub.blobs.holds(digest(content))
 
 
 def test_inline_files_over_quota_are_not_stored(shared: Shared, limited: str) -> None:
@@ -254,7 +247,7 @@ def test_inline_files_over_quota_are_not_stored(shared: Shared, limited: str) ->
     for number, content in enumerate(contents):
         commit(shared, limited, "cleo/own", inline(f"{number}.txt", content))
     assert on_disk(shared) - before <= QUOTA
-    assert [shared.hub.blobs.holds(sha(content)) for content in contents] == [True, False, False, False]
+    assert [shared.hub.blobs.holds(digest(content)) for content in contents] == [True, False, False, False]
 
 
 def test_deleted_repositories_leave_nothing_on_the_disk(shared: Shared, limited: str) -> None:
@@ -290,24 +283,12 @@ def test_a_quota_does_not_tell_that_somebody_else_has_a_file(shared: Shared) -> 
     assert messages[0] == messages[1]
 
 
-@pytest.fixture
-def bound(shared: Shared) -> str:
-    """A token of bob for bob/target only."""
-    name = f"bound-{time.monotonic_ns()}"
-    return shared.hub.tokens.create("bob", name=name, scope="write", repository="bob/target")
-
-
-def test_a_token_of_one_repository_gets_nothing_that_was_uploaded_elsewhere(
-    shared: Shared, bound: str
-) -> None:
+def test_a_token_of_one_repository_gets_nothing_that_was_uploaded_elsewhere(shared: Shared) -> None:
+    bound = shared.hub.tokens.create("bob", name="bound", scope="write", repository="bob/target")
     content = b"for another repository " + os.urandom(8).hex().encode()
     sha256 = upload(shared, "bob", "bob/other", content)
-    address = f"{shared.url}/api/models/bob/target/commit/main"
-    headers = {"Authorization": f"Bearer {bound}"}
-    answers = [
-        httpx.post(address, content=lines(large("a.txt", oid)), headers=headers)
-        for oid in (sha256, "ab" * 32)
-    ]
+    http, path = shared.http(token=bound), "/api/models/bob/target/commit/main"
+    answers = [http.post(path, content=lines(large("a.txt", oid))) for oid in (sha256, "ab" * 32)]
     assert [answer.status_code for answer in answers] == [400, 400]
     assert answers[0].text.replace(sha256, "") == answers[1].text.replace("ab" * 32, "")
     assert "href" in action(shared, bound, "bob/target", content), "it is to be sent"
@@ -330,26 +311,14 @@ def test_tickets_end_with_their_token(shared: Shared, ended: str) -> None:
     answers = [
         httpx.put(whole["href"], content=content),
         httpx.put(parts["header"]["00001"], content=content[:PART]),
-        httpx.post(parts["href"], json={"oid": sha(content)}),
+        httpx.post(parts["href"], json={"oid": digest(content)}),
     ]
     shared.hub.accounts.update("dan", disabled=False)
     assert [answer.status_code for answer in answers] == [401] * 3
-    assert not shared.hub.blobs.holds(sha(content))
+    assert not shared.hub.blobs.holds(digest(content))
 
 
 # --- what ends while a request is being sent -------------------------------------------------------------------------
-
-
-def end_token(shared: Shared, token: str) -> None:
-    shared.hub.tokens.revoke("cleo", token)
-
-
-def end_account(shared: Shared, _token: str) -> None:
-    shared.hub.accounts.update("cleo", disabled=True)
-
-
-def end_role(shared: Shared, _token: str) -> None:
-    shared.hub.accounts.set_member("lab", "cleo", "read")
 
 
 @pytest.fixture
@@ -369,39 +338,40 @@ def interrupted(shared: Shared, content: bytes, end: Callable[[], None]) -> Iter
     yield content[10:]
 
 
-ENDS: dict[Callable[[Shared, str], None], int] = {end_token: 401, end_account: 401, end_role: 403}
+ENDS = {"token": 401, "account": 401, "role": 403}
 
 
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("what", ENDS)
 def test_a_commit_that_is_being_sent_ends_with_what_allowed_it(
-    shared: Shared, cleo: tuple[str, str], end: Callable[[Shared, str], None]
+    shared: Shared, cleo: tuple[str, str], what: str
 ) -> None:
     token, name = cleo
     head = shared.hub.refs.resolve(shared.hub.repositories.get("model", "lab/own"), "main")
     content = lines(inline("late.txt", os.urandom(8).hex().encode()))
-    body = interrupted(shared, content, lambda: end(shared, name))
-    address = f"{shared.url}/api/models/lab/own/commit/main"
-    answer = httpx.post(address, content=body, headers={"Authorization": f"Bearer {token}"})
-    assert answer.status_code == ENDS[end], answer.text
+    body = interrupted(shared, content, lambda: end_right(shared, what, name))
+    answer = shared.http(token=token).post("/api/models/lab/own/commit/main", content=body)
+    assert answer.status_code == ENDS[what], answer.text
     assert shared.hub.refs.resolve(shared.hub.repositories.get("model", "lab/own"), "main") == head
 
 
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("what", ENDS)
 def test_an_upload_that_is_being_sent_ends_with_what_allowed_it(
-    shared: Shared, cleo: tuple[str, str], end: Callable[[Shared, str], None]
+    shared: Shared, cleo: tuple[str, str], what: str
 ) -> None:
     token, name = cleo
     content = os.urandom(PART + 10)
     whole, parts = (action(shared, token, "lab/own", content, parts=parts) for parts in (False, True))
     before = on_disk(shared)
-    answer = httpx.put(whole["href"], content=interrupted(shared, content, lambda: end(shared, name)))
-    assert answer.status_code == ENDS[end], answer.text
+    answer = httpx.put(
+        whole["href"], content=interrupted(shared, content, lambda: end_right(shared, what, name))
+    )
+    assert answer.status_code == ENDS[what], answer.text
     # What was allowed before is of no use any more.
     later = [
         httpx.put(parts["header"]["00001"], content=content[:PART]),
-        httpx.post(parts["href"], json={"oid": sha(content)}),
+        httpx.post(parts["href"], json={"oid": digest(content)}),
     ]
-    assert [answer.status_code for answer in later] == [ENDS[end]] * 2
+    assert [answer.status_code for answer in later] == [ENDS[what]] * 2
     assert on_disk(shared) == before
 
 
@@ -410,7 +380,7 @@ def test_a_part_that_is_being_sent_ends_with_its_token(shared: Shared, cleo: tup
     content = os.urandom(PART + 10)
     parts = action(shared, token, "lab/own", content, parts=True)
     before = on_disk(shared)
-    body = interrupted(shared, content[:PART], lambda: end_token(shared, name))
+    body = interrupted(shared, content[:PART], lambda: end_right(shared, "token", name))
     assert httpx.put(parts["header"]["00001"], content=body).status_code == 401
     assert on_disk(shared) == before
 

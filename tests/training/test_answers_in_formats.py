@@ -21,12 +21,6 @@ from tests.training.packed_documents import (
     epub,
     odf,
     odt,
-    pptx,
-    shape,
-    sheet_rows,
-    slide,
-    slide_cell,
-    slide_table,
     xlsx,
 )
 
@@ -58,64 +52,7 @@ def odt_row(*cells: str) -> str:
     return f"<table:table-row>{''.join(texts)}</table:table-row>"
 
 
-RESULTS = sheet_rows(
-    [["Regatta results"], [], ["Year", "Crews", "Winner"], [2021, 34, "Otterby"], [2022, 41, "Quill"]]
-)
 CASES = [
-    case(
-        "lockers.pptx",
-        pptx([
-            slide(shape("Lockers of the Dunmore swimming hall", kind="title"), shape("Deposit: 2 tokens")),
-            slide(shape("Lost keys", kind="title"), shape("A lost locker key costs 18 florins."), hidden=False),
-            slide(shape("Old prices", kind="title"), shape("A lost locker key costs 11 florins."), hidden=True),
-        ]),
-        "How much does a lost locker key cost?",
-        "18 florins",
-        "11 florins",
-    ),
-    case(
-        "kilns.pptx",
-        pptx([
-            slide(
-                shape("Kilns of the Harrow Lane pottery", kind="title"),
-                slide_table(
-                    '<a:tr>' + slide_cell("Kiln") + slide_cell("Keeper") + slide_cell("Cones") + "</a:tr>"
-                    '<a:tr>' + slide_cell("Big Bertil") + slide_cell("Oona Brandt", 'rowSpan="2"') + slide_cell("9") + "</a:tr>"
-                    '<a:tr>' + slide_cell("Little Ida") + slide_cell("", 'vMerge="1"') + slide_cell("6") + "</a:tr>"
-                ),
-            )
-        ]),
-        "Who is the keeper of the kiln Little Ida?",
-        "Little Ida; Keeper: Oona Brandt; Cones: 6",
-    ),
-    case(
-        "siren.pptx",
-        pptx(
-            [slide(shape("Siren test", kind="title"), shape(
-                '<a:p><a:r><a:rPr strike="sngStrike"/><a:t>Mondays</a:t></a:r><a:r><a:t>Thursdays</a:t></a:r></a:p>'))],
-            notes={1: "The siren of Brackwater is tested by Jonas Pell."},
-        ),
-        "Who tests the siren of Brackwater?",
-        "Jonas Pell",
-        "Mondays",
-    ),
-    case(
-        "regatta.xlsx",
-        xlsx({"Results": RESULTS, "Drafts": sheet_rows([["Regatta winner 2022", "Nobody"]])}, hidden=["Drafts"]),
-        "How many crews took part in the regatta in 2022?",
-        "2022; Crews: 41; Winner: Quill",
-        "Nobody",
-    ),
-    case(
-        "desk.xlsx",
-        xlsx({"Help": sheet_rows([
-            ["Question", "Answer"],
-            ["How is the loom brake released?", "Press the brass pedal twice."],
-            ["Where are the bobbins stored?", "In drawer nine\nbeneath the window."],
-        ])}),
-        "How is the loom brake released?",
-        "brass pedal twice",
-    ),
     case(
         "berths.xlsx",
         xlsx(
@@ -130,13 +67,6 @@ CASES = [
         "When is the launch of the boat Wagtail?",
         "Wagtail; Launch: 2024-05-17; Pier: North pier",
         "Scrapped",
-    ),
-    case(
-        "numbers.xlsx",
-        xlsx({"Kontor": sheet_rows([
-            ["Name", "Phone", "Phone"], ["Ferry office", "070 44 118", "070 44 119"], ["Lock keeper", "070 52 300", ""]])}),
-        "What is the phone number of the lock keeper?",
-        "070 52 300",
     ),
     case(
         "rota.ods",

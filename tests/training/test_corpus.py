@@ -32,23 +32,18 @@ def test_jsonl_takes_any_of_the_known_keys(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_read_in_name_order_and_lists_what_it_skipped(tmp_path: Path) -> None:
-    written(tmp_path, "b.txt", "Second.")
-    written(tmp_path, "a/x.md", "First.")
-    written(tmp_path, "empty.txt", "\n")
-    written(tmp_path, "README.md", "About these files.")
-    written(tmp_path, "contributing.html", "<p>How to help.</p>")
-    written(tmp_path, "LICENSE", "All rights.")
-    written(tmp_path, "CHANGELOG.md", "More rights.")
-    written(tmp_path, "photo.png", "x")
-    written(tmp_path, ".hidden.txt", "Not read.")
+    read = {
+        "README.md": "About these files.",
+        "a/x.md": "First.",
+        "b.txt": "Second.",
+        "contributing.html": "How to help.",
+    }
+    skipped = {"empty.txt": "\n", "LICENSE": "All rights.", "CHANGELOG.md": "More rights.", "photo.png": "x"}
+    for name, text in (read | skipped | {".hidden.txt": "Not read."}).items():
+        written(tmp_path, name, text)
     corpus = read_corpus(tmp_path)
-    assert [(p.text, p.file) for p in corpus.passages] == [
-        ("About these files.", "README.md"),
-        ("First.", "a/x.md"),
-        ("Second.", "b.txt"),
-        ("How to help.", "contributing.html"),
-    ]
-    assert {file for file, _ in corpus.skipped} == {"empty.txt", "photo.png", "LICENSE", "CHANGELOG.md"}
+    assert [(p.file, p.text) for p in corpus.passages] == [*read.items()]
+    assert {file for file, _ in corpus.skipped} == set(skipped)
 
 
 def test_duplicates_count_once_and_the_digest_is_of_the_texts_alone(tmp_path: Path) -> None:
@@ -161,11 +156,12 @@ def test_a_cards_own_passages_keep_where_they_came_from(tmp_path: Path) -> None:
 
 
 def test_texts_and_passages_are_sequences_read_from_disk(tmp_path: Path) -> None:
-    corpus = read_corpus(written(tmp_path, "facts.txt", "".join(f"Fact {i} is so.\n" for i in range(50))))
+    facts = [f"Fact {i} is so." for i in range(50)]
+    corpus = read_corpus(written(tmp_path, "facts.txt", "\n".join(facts)))
     assert len(corpus.texts) == len(corpus.passages) == 50
-    assert corpus.texts[-1] == "Fact 49 is so."
-    assert [*corpus.texts[10:40:10]] == ["Fact 10 is so.", "Fact 20 is so.", "Fact 30 is so."]
-    assert Random(0).sample(corpus.texts, 3) == Random(0).sample([*corpus.texts], 3)
+    assert corpus.texts[-1] == facts[-1]
+    assert [*corpus.texts[10:40:10]] == facts[10:40:10]
+    assert Random(0).sample(corpus.texts, 3) == Random(0).sample(facts, 3)
     with pytest.raises(IndexError):
         corpus.texts[50]
 

@@ -17,6 +17,7 @@ from kcard.training.documents import rejoin
 from kcard.training.duplicates import DOCUMENT_CHARACTERS
 from kcard.training.embedded.recipe import EOS, train_tokenizer
 from kcard.training.epochs import (
+    Lazy,
     ReplayMix,
     Spool,
     TrainingExample,
@@ -42,6 +43,20 @@ def test_a_spool_gives_back_what_was_put_in_and_forgets_from_the_end() -> None:
     assert [*spool[-2:]] == [b"x" * 9, b"new"]
     spool.keep([number % 2 == 0 for number in range(11)])
     assert [spool[i] for i in range(len(spool))] == [*(b"x" * n for n in range(0, 10, 2)), b"new"]
+
+
+def test_a_lazy_sequence_makes_only_what_is_asked_for() -> None:
+    calls: list[int] = []
+
+    def square(number: int) -> int:
+        calls.append(number)
+        return number * number
+
+    squares = Lazy(1000, square)
+    assert squares[2:][-1] == 999 * 999
+    assert squares[-1000] == 0
+    assert [*squares[10:20:5]] == [100, 225]
+    assert calls == [999, 0, 10, 15]
 
 
 def tokenizer() -> Any:

@@ -1,5 +1,6 @@
 """How a question becomes a prompt: by a template, in the words of the corpus, or as a vector of words."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -134,13 +135,13 @@ def likeness(one: str, two: str) -> float:
 
 
 def tfidf(one: str, two: str) -> float:
-    vectors = []
+    vectors: list[dict[str, float]] = []
     for text in (one, two):
-        weights = {s: idf for s, idf in SKETCH.idf.items() if SKETCH.number[s] in SKETCH.numbers_of(text)}
-        vectors.append(weights)
+        numbers = SKETCH.numbers_of(text)
+        vectors.append({stem: idf for stem, idf in SKETCH.idf.items() if SKETCH.number[stem] in numbers})
+    first, second = (sum(idf**2 for idf in vector.values()) for vector in vectors)
     product = sum(idf**2 for stem, idf in vectors[0].items() if stem in vectors[1])
-    norms = [sum(idf**2 for idf in weights.values()) ** 0.5 for weights in vectors]
-    return product / (norms[0] * norms[1])
+    return float(product / math.sqrt(first * second))
 
 
 def test_products_of_sketches_are_near_those_of_tfidf_vectors() -> None:

@@ -88,7 +88,6 @@ def test_a_box_without_names_has_terms_and_values() -> None:
         "int a   = 1;   // first\nint bc  = 2;   // second\nint def = 3;   // third",
         "-q, --quiet      write nothing\n-v, --verbose    write more\n-h, --help       show this help",
         "Room    Use\nElm     for meetings\nOak     for lunch",
-        "Room    Floor\nElm     2\nOak     3",
         "term = a | b | c\nexpr = term | expr | other\nlist = expr | list | none",
         "Opening hours\n-------------\nThe depot is open on weekdays.\nIt is closed on Sundays.",
         "  /\\_/\\   |   |\n ( o.o )  |   |\n  > ^ <   |___|",

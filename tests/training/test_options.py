@@ -120,8 +120,12 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(make_base(tmp_path_factory.mktemp("bases"), "opt", dropout=0.0))
 
 
+RATES = {"full": 3e-4, "lora": 1e-3}
+
+
 def weights(base: str, tmp_path: Path, execution: Execution, method: Any = "full") -> dict[str, torch.Tensor]:
-    job = prepare(FACTS, Options(base, method, batch_size=8, epochs=1), execution=execution).job
+    options = Options(base, method, learning_rate=RATES[method], batch_size=8, epochs=1)
+    job = prepare(FACTS, options, execution=execution).job
     job.run(tmp_path / "checkpoint")
     assert isinstance(job, FineTuning)
     return {name: weight.detach() for name, weight in job.model.named_parameters()}

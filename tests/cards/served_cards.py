@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from kcard.cards.card import Card, finish
 from kcard.cards.fingerprint import write_fingerprint
@@ -24,23 +24,12 @@ QUESTIONS = ["Where does the Rhine end?", "Which river flows through Vienna, the
 def llama(folder: Path, seed: int = 1, width: int = 32, heads: int = 2) -> Path:
     """A base with its tokenizer. vLLM needs heads of 64."""
     torch.manual_seed(seed)
-    config: Any = LlamaConfig
-    model = LlamaForCausalLM(
-        config(
-            vocab_size=320,
-            hidden_size=width,
-            intermediate_size=2 * width,
-            num_hidden_layers=2,
-            num_attention_heads=heads,
-            num_key_value_heads=heads // 2,
-            max_position_embeddings=128,
-            pad_token_id=0,
-            bos_token_id=1,
-            eos_token_id=2,
-            initializer_range=0.3 if width < 64 else 0.1,
-        )
-    )
-    model.save_pretrained(folder)
+    config = AutoConfig.for_model(
+        "llama", vocab_size=320, hidden_size=width, intermediate_size=2 * width, num_hidden_layers=2,
+        num_attention_heads=heads, num_key_value_heads=heads // 2, max_position_embeddings=128, pad_token_id=0,
+        bos_token_id=1, eos_token_id=2, initializer_range=0.3 if width < 64 else 0.1,
+    )  # fmt: skip
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     of_bytes(TEXTS).save_pretrained(folder)
     return folder
 

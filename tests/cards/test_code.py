@@ -91,22 +91,17 @@ def test_a_card_whose_config_names_code_is_refused_when_it_is_loaded(
 
 
 @pytest.mark.parametrize(
-    ("config", "key"),
+    ("config", "files", "what"),
     [
-        ({"attn_implementation": "evil/kernel"}, "attn_implementation"),
-        ({"custom_pipelines": {"x": {}}}, "custom_pipelines"),
+        ({"attn_implementation": "evil/kernel"}, (), "attn_implementation in config"),
+        ({"custom_pipelines": {"x": {}}}, (), "custom_pipelines in config"),
+        ({"attn_implementation": "sdpa"}, ("evil.py",), r"custom code \(evil\.py\)"),
     ],
 )
-def test_so_is_one_that_names_compiled_code_or_a_pipeline(
-    attack: Attack, config: dict[str, Any], key: str
+def test_so_is_one_that_names_compiled_code_or_a_pipeline_or_has_a_file_of_code(
+    attack: Attack, config: dict[str, Any], files: tuple[str, ...], what: str
 ) -> None:
+    attack.write("tokenizer_config.json", auto_map=None)
     attack.write("config.json", **config)
-    with pytest.raises(CardError, match=f"{key} in config"):
-        load_generator(attack.card(), Loader())
-
-
-def test_so_is_one_with_a_file_of_code(attack: Attack) -> None:
-    for path in ("config.json", "tokenizer_config.json"):
-        attack.write(path, auto_map=None, attn_implementation="sdpa")
-    with pytest.raises(CardError, match=r"custom code \(evil\.py\)"):
-        load_generator(attack.card("full", "evil.py"), Loader())
+    with pytest.raises(CardError, match=what):
+        load_generator(attack.card("full", *files), Loader())

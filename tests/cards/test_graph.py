@@ -43,24 +43,26 @@ def written(card: Card, question: str, documents: int = 3) -> list[str]:
     return [p.text for p in CardPool([card]).generate([question], [["facts"]], documents, SAMPLED)[0]]
 
 
-def test_a_statement_about_what_is_named_comes_first_with_its_place(card: Card) -> None:
-    (found,) = CardPool([card]).generate(["What is the currency of Peru?"], [["facts"]], 2, SAMPLED)
-    assert found[0].text == "The currency of Peru is Sol."
-    assert found[0].source is not None
-    assert (found[0].source.file, found[0].source.line) == ("facts.tsv", 6)
-
-
-def test_two_steps_are_told_one_after_the_other(card: Card) -> None:
-    question = "Which currency has the country whose capital is Oslo?"
-    (found,) = CardPool([card]).generate([question], [["facts"]], 1, SAMPLED)
-    assert found[0].text == "Oslo is the capital of Norway. The currency of Norway is Norwegian krone."
-    assert found[0].source is not None
-    assert found[0].source.line == 4
-
-
-def test_a_step_that_answers_nothing_of_the_question_is_not_told(card: Card) -> None:
-    found = written(card, "What is the currency of Peru?", 9)
-    assert not [text for text in found if text.startswith("The currency of Peru is Sol. ")]
+@pytest.mark.parametrize(
+    ("question", "text", "line"),
+    [
+        ("What is the currency of Peru?", "The currency of Peru is Sol.", 6),
+        (
+            "Which currency has the country whose capital is Oslo?",
+            "Oslo is the capital of Norway. The currency of Norway is Norwegian krone.",
+            4,
+        ),
+    ],
+)
+def test_a_statement_about_what_is_named_comes_first_or_two_that_lead_to_the_answer(
+    card: Card, question: str, text: str, line: int
+) -> None:
+    first, *others = CardPool([card]).generate([question], [["facts"]], 9, SAMPLED)[0]
+    assert first.text == text
+    assert first.source is not None
+    assert (first.source.file, first.source.line) == ("facts.tsv", line)
+    # A step that answers nothing of the question is not told.
+    assert not [other for other in others if other.text.startswith(f"{text} ")]
 
 
 def test_the_longest_name_counts_whatever_its_case_and_article(card: Card) -> None:
@@ -99,11 +101,9 @@ def test_its_passages_travel_in_the_order_of_its_triples(card: Card) -> None:
     rows = (card.folder / "graph.tsv").read_text(encoding="utf-8").splitlines()
     assert len(rows) == len(passages(card.folder)) == len(TRIPLES)
     assert rows[1] == "Norway\thead of government\tJonas Gahr Støre"
-    assert (card.manifest.kind, card.manifest.has_model, card.manifest.asks_elsewhere) == (
-        "graph",
-        False,
-        False,
-    )
+    assert card.manifest.kind == "graph"
+    assert not card.manifest.has_model
+    assert not card.manifest.asks_elsewhere
     assert "knowledge graph" in (card.folder / "README.md").read_text(encoding="utf-8")
 
 
@@ -128,16 +128,12 @@ def test_a_graph_of_other_passages_is_refused(card: Card, damage: str) -> None:
         written(resealed, "What is the currency of Peru?")
 
 
-def test_other_text_than_triples_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "prose.txt").write_text("Oslo is in Norway.\n", encoding="utf-8")
-    with pytest.raises(UsageError, match=r"prose\.txt, line 1 is not a triple"):
-        train(tmp_path / "prose.txt", kind="graph", description="d")
-    (tmp_path / "table.tsv").write_text("id\ttext\n1\tOslo is in Norway.\n", encoding="utf-8")
-    with pytest.raises(UsageError, match="is not a triple"):
-        train(tmp_path / "table.tsv", kind="graph", description="d")
-
-
-def test_options_of_models_are_refused(corpus: Path) -> None:
+def test_other_text_than_triples_and_options_of_models_are_refused(corpus: Path, tmp_path: Path) -> None:
+    others = {"prose.txt": "Oslo is in Norway.\n", "table.tsv": "id\ttext\n1\tOslo is in Norway.\n"}
+    for name, text in others.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        with pytest.raises(UsageError, match=rf"{name}, line 1 is not a triple"):
+            train(tmp_path / name, kind="graph", description="d")
     with pytest.raises(UsageError, match="kind graph has none"):
         train(corpus, kind="graph", epochs=3)
     with pytest.raises(UsageError, match="evidence hashes"):

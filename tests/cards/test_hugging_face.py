@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import torch
 from huggingface_hub import constants
-from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 
 from kcard.api.add import is_published
@@ -27,7 +26,7 @@ from kcard.errors import CardError, ModelUnavailable
 from kcard.hub.registry import Hub
 from kcard.manifest import Base, Manifest, Prompt
 from kcard.types import Sampling
-from tests.cards.engine.models import model
+from tests.cards.engine.models import adapter, model
 from tests.cards.hub_server import serving
 from tests.command import Done, Kcard
 from tests.tiny_tokenizers import of_bytes
@@ -103,16 +102,16 @@ def pickled(root: Path, name: str, shards: int = 1) -> Path:
     return folder
 
 
-def adapter(root: Path, name: str, base: str) -> Path:
-    folder = repository(root, name)
-    torch.manual_seed(5)
-    made = get_peft_model(
-        model("opt"), LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
-    )
-    made.peft_config["default"].base_model_name_or_path = base
-    made.save_pretrained(str(folder), save_embedding_layers=False)
+def pretrained_adapter(root: Path, name: str, base: str) -> Path:
+    folder = adapter(model("opt"), repository(root, name), 5, ["q_proj", "v_proj"])
+    config = folder / "adapter_config.json"
+    edit(config, base_model_name_or_path=base)
     of_bytes([TEXT], 300, bos=False).save_pretrained(folder)
     return folder
+
+
+def edit(config: Path, **values: Any) -> None:
+    config.write_text(json.dumps(json.loads(config.read_text()) | values))
 
 
 @pytest.fixture(scope="module")
@@ -121,10 +120,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
     whole(root, "lab/Rivers")
     pickled(root, "lab/pickled")
     pickled(root, "lab/sharded", shards=2)
-    adapter(root, "lab/adapter", "lab/Rivers")
-    safe = load_file(adapter(root, "lab/pickled-adapter", "lab/Rivers") / "adapter_model.safetensors")
-    torch.save(safe, root / "lab/pickled-adapter" / OLD / "adapter_model.bin")
-    (root / "lab/pickled-adapter" / OLD / "adapter_model.safetensors").unlink()
+    pretrained_adapter(root, "lab/adapter", "lab/Rivers")
+    weights = pretrained_adapter(root, "lab/pickled-adapter", "lab/Rivers") / "adapter_model.safetensors"
+    torch.save(load_file(weights), weights.with_suffix(".bin"))
+    weights.unlink()
     marker = root / "executed"
     for kind in ("zip", "plain", "old"):
         folder = pickled(root, f"lab/evil-{kind}") / "pytorch_model.bin"
@@ -133,12 +132,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
         else:
             torch.save({"x": Payload(marker)}, folder, _use_new_zipfile_serialization=kind == "zip")
     (pickled(root, "lab/damaged") / "pytorch_model.bin").write_bytes(b"\x80\x02half")
-    config = pickled(root, "lab/code") / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"auto_map": {"AutoModel": "x.X"}}))
-    config = whole(root, "lab/safe-code") / "tokenizer_config.json"
-    config.write_text(
-        json.dumps(json.loads(config.read_text()) | {"auto_map": {"AutoTokenizer": ["x.X", None]}})
-    )
+    edit(pickled(root, "lab/code") / "config.json", auto_map={"AutoModel": "x.X"})
+    edit(whole(root, "lab/safe-code") / "tokenizer_config.json", auto_map={"AutoTokenizer": ["x.X", None]})
     (repository(root, "lab/empty") / "README.md").write_text("nothing", encoding="utf-8")
     with serving(root) as url:
         yield url, root
@@ -163,9 +158,8 @@ def test_cards_by_reference_and_converted_ones_write_what_their_models_write(
     assert [step.code for step in done] == [0] * 5, done
     reported = json.loads(done[0].out)
     assert (reported["kind"], reported["base"], reported["revision"]) == ("reference", "lab/Rivers", OLD)
-    rivers, whole_, sharded, lora, converted_lora = map(
-        remote.write, ("rivers", "pickled", "sharded", "adapter", "pickled-adapter")
-    )
+    names = ("rivers", "pickled", "sharded", "adapter", "pickled-adapter")
+    rivers, whole_, sharded, lora, converted_lora = map(remote.write, names)
     assert remote.add("Rivers").code == 0
     assert rivers == whole_ == sharded != ""
     assert lora == converted_lora != rivers
@@ -174,17 +168,12 @@ def test_cards_by_reference_and_converted_ones_write_what_their_models_write(
     manifest = hub.get("rivers@v1").manifest
     assert (manifest.licence, manifest.language, manifest.domain) == ("mit", "de", "geography/rivers")
     assert len(manifest.base.sha256 or "") == 64
-    assert {v.name: v.manifest.kind for v in hub.list()} == {
-        "adapter": "reference",
-        "pickled": "model",
-        "pickled-adapter": "model",
-        "rivers": "reference",
-        "sharded": "model",
-    }
+    kinds = ["reference", "model", "model", "reference", "model"]
+    assert [hub.get(name).manifest.kind for name in names] == kinds
     assert hub.get("pickled").manifest.base.revision == OLD
     assert hub.get("pickled-adapter").manifest.base.name == "lab/Rivers"
     assert hub.verify() == []
-    assert not [path for path in hub.folder("pickled").rglob("*") if path.suffix == ".bin"]
+    assert not list(hub.folder("pickled").rglob("*.bin"))
 
 
 def test_a_reference_stays_with_its_commit_also_without_the_hub(remote: Remote, home: Path) -> None:

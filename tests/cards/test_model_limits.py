@@ -106,6 +106,16 @@ def test_a_tokenizer_whose_rules_grow_without_measure_is_refused(
         Loader().tokenizer(card)
 
 
+def test_so_is_one_that_is_made_of_a_vocabulary_alone(tmp_path: Path) -> None:
+    card = full(tmp_path, "opt", "grows", 1)
+    (card.folder / "tokenizer.json").unlink()
+    (card.folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    words = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", "a" * 100_000]
+    (card.folder / "vocab.txt").write_text("\n".join(words))
+    with pytest.raises(CardError, match=r"card 'grows': its tokenizer.*characters"):
+        Loader().tokenizer(card)
+
+
 def test_usual_rules_of_tokenizers_are_allowed() -> None:
     check_rules(tokenizer().backend_tokenizer.to_str())
     llama = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, replacing("▁")]}

@@ -1,5 +1,6 @@
 """The dense index of a card beside its words, and the reader that ranks what both find."""
 
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -119,57 +120,49 @@ def test_embeddings_of_another_encoder_are_passed_over(tmp_path: Path) -> None:
     assert written(card, "Which hound guards houses?")[0].text == ANIMALS[0]
 
 
-@pytest.mark.parametrize("damage", [b"", b"\x93NUMPY", b"{}"])
-def test_damaged_embeddings_are_one_clear_line(tmp_path: Path, damage: bytes) -> None:
-    card = made(tmp_path / "card", ANIMALS)
-    (card.folder / INDEX / "embeddings.npy").write_bytes(damage)
-    with pytest.raises(CardError, match=r"is damaged: .*train the card again") as error:
-        passages.load_dense(card.folder / INDEX)
-    assert "\n" not in str(error.value)
-
-
-def test_embeddings_of_another_shape_are_refused(tmp_path: Path) -> None:
-    card = made(tmp_path / "card", ANIMALS)
-    for wrong in (np.zeros((3, 5), np.int8), np.zeros((3, static.DIMENSIONS), np.float32)):
-        np.save(card.folder / INDEX / "embeddings.npy", wrong)
-        with pytest.raises(CardError, match="its embeddings have shape"):
-            passages.load_dense(card.folder / INDEX)
-
-
-def test_a_sentence_that_was_cut_off_is_dropped_where_a_whole_one_precedes_it() -> None:
-    assert clean(" Ron Wyden won in Oregon. He had held the", ended=False) == "Ron Wyden won in Oregon."
-
-
-def test_a_document_that_the_model_ended_is_only_stripped() -> None:
-    assert (
-        clean("Ron Wyden won in Oregon. Held the seat\n", ended=True)
-        == "Ron Wyden won in Oregon. Held the seat"
-    )
+def saved(array: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("damage", "message"),
     [
-        "won the race in",
-        "Ron Wyden won the 2022 U.S. senate race in",
-        "Dr. No was a film of",
-        "Ron Wyden won. Then he spoke.",
-        'He said: "I won."',
-        "",
+        (b"", r"is damaged: .*train the card again"),
+        (b"\x93NUMPY", r"is damaged: .*train the card again"),
+        (b"{}", r"is damaged: .*train the card again"),
+        (saved(np.zeros((3, 5), np.int8)), "its embeddings have shape"),
+        (saved(np.zeros((3, static.DIMENSIONS), np.float32)), "its embeddings have shape"),
     ],
 )
-def test_nothing_is_dropped_where_no_other_sentence_is_whole(text: str) -> None:
-    assert clean(text, ended=False) == text
+def test_embeddings_that_are_damaged_or_of_another_shape_are_one_clear_line(
+    tmp_path: Path, damage: bytes, message: str
+) -> None:
+    card = made(tmp_path / "card", ANIMALS)
+    (card.folder / INDEX / "embeddings.npy").write_bytes(damage)
+    with pytest.raises(CardError, match=message) as error:
+        passages.load_dense(card.folder / INDEX)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("text", "kept"),
     [
+        (" Ron Wyden won in Oregon. He had held the", "Ron Wyden won in Oregon."),
         ("他赢了。他赢", "他赢了。"),
         ("「彼は勝った。」そして彼", "「彼は勝った。」"),
         ("वह जीता। उसने", "वह जीता।"),
         ("هل فاز؟ نعم لقد", "هل فاز؟"),
+        # No other sentence is whole.
+        ("won the race in", "won the race in"),
+        ("Ron Wyden won the 2022 U.S. senate race in", "Ron Wyden won the 2022 U.S. senate race in"),
+        ("Dr. No was a film of", "Dr. No was a film of"),
+        ("Ron Wyden won. Then he spoke.", "Ron Wyden won. Then he spoke."),
+        ('He said: "I won."', 'He said: "I won."'),
+        ("", ""),
     ],
 )
-def test_sentences_of_other_scripts_end_with_their_own_marks(text: str, kept: str) -> None:
+def test_a_sentence_that_was_cut_off_is_dropped_where_a_whole_one_precedes_it(text: str, kept: str) -> None:
     assert clean(text, ended=False) == kept
+    assert clean(text, ended=True) == text.strip()

@@ -1,5 +1,6 @@
 """How a question becomes a prompt: by a template, in the words of the corpus, or as a vector of words."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -20,46 +21,41 @@ def test_a_prompt_begins_with_bos_once_and_does_not_end_with_eos(frame: str) -> 
     assert prompt_ids(of_words(WORDS, frame), "where does the rhine end") == [BOS, 4, 5, 6, 7, 8]
 
 
-def test_a_tokenizer_without_bos_adds_none() -> None:
+def test_a_tokenizer_without_bos_adds_none_and_one_whose_bos_is_its_eos_keeps_it_at_the_start() -> None:
     assert prompt_ids(of_words(WORDS, "$A", bos=None), "the rhine") == [6, 7]
-
-
-def test_a_bos_that_is_also_the_eos_is_kept_at_the_start() -> None:
     same = of_words(WORDS, "</s> $A", bos="</s>")
     assert prompt_ids(same, "the rhine") == [EOS, 6, 7]
     assert prompt_ids(same, "") == [EOS]
 
 
-def test_the_question_stands_in_the_template() -> None:
-    rows = template_prompts(
-        of_words(WORDS, "<s> $A"), "where {question} now", ["the rhine", " end "], longest=20
-    )
+def test_the_question_stands_in_the_template_without_its_first_words_where_it_is_long() -> None:
+    words = of_words(WORDS, "<s> $A")
+    rows = template_prompts(words, "where {question} now", ["the rhine", " end "], longest=20)
     assert rows.ids == ((BOS, 4, 6, 7, 9), (BOS, 4, 8, 9))
+    long = ["where does the rhine end now"]
+    assert template_prompts(words, "{question}", long, longest=4).ids == ((BOS, 7, 8, 9),)
+    without_bos = of_words(WORDS, "$A", bos=None)
+    assert template_prompts(without_bos, "{question}", long, longest=4).ids == ((6, 7, 8, 9),)
 
 
-def test_of_a_long_question_the_first_words_are_left_out() -> None:
-    (row,) = template_prompts(
-        of_words(WORDS, "<s> $A"), "{question}", ["where does the rhine end now"], longest=4
-    ).ids
-    assert row == (BOS, 7, 8, 9)
-    (row,) = template_prompts(
-        of_words(WORDS, "$A", bos=None), "{question}", ["where does the rhine end now"], longest=4
-    ).ids
-    assert row == (6, 7, 8, 9)
+ANSWERING = "Question: {question}\nAnswer: "
 
 
-def test_an_answer_becomes_a_document_with_its_question() -> None:
-    answering = Prompt(template="Question: {question}\nAnswer: ")
-    assert (
-        answering.document(" Where does the Rhine end?\n", "In the sea.")
-        == "Where does the Rhine end? In the sea."
-    )
-    assert answering.document("Where?", "") == ""
-
-
-@pytest.mark.parametrize("template", ["{question}\n", "{question}", "<user>{question}<assistant>"])
-def test_what_is_not_a_bare_answer_is_a_document_by_itself(template: str) -> None:
-    assert Prompt(template=template).document("Where?", "It ends in the sea.") == "It ends in the sea."
+@pytest.mark.parametrize(
+    ("template", "question", "answer", "document"),
+    [
+        (ANSWERING, " Where does it end?\n", "In the sea.", "Where does it end? In the sea."),
+        (ANSWERING, "Where?", "", ""),
+        # What is not a bare answer is a document by itself.
+        ("{question}\n", "Where?", "It ends in the sea.", "It ends in the sea."),
+        ("{question}", "Where?", "It ends in the sea.", "It ends in the sea."),
+        ("<user>{question}<assistant>", "Where?", "It ends in the sea.", "It ends in the sea."),
+    ],
+)
+def test_an_answer_becomes_a_document_with_its_question(
+    template: str, question: str, answer: str, document: str
+) -> None:
+    assert Prompt(template=template).document(question, answer) == document
 
 
 TEXTS = [
@@ -85,16 +81,22 @@ def vocabulary() -> Vocabulary:
         ("What districts was Ohio?", "What district was Ohio?"),
         ("Who won the elections in Ohio?", "Who the elections in Ohio?"),
         ("who chooses for Congress, voters?", "who chose for Congress, voters?"),
+        ("Who is fifth in Texas?", "Who is 5th in Texas?"),
+        # Of a name that is not known as a whole nothing is read, and no name replaces another.
+        ("What was Hank Aaron in Ohio?", "What was in Ohio?"),
+        ("What was South Dakota?", "What was South Dakota?"),
+        ("Who was in Michigan?", "Who was in"),
+        # A question of unknown words alone stays as it is.
+        ("Kalmar Nyckel?", "Kalmar Nyckel?"),
+        ("", ""),
+        ("谁赢了?", "谁赢了?"),
     ],
 )
 def test_unknown_words_become_near_ones_or_are_left_out(
     vocabulary: Vocabulary, asked: str, read: str
 ) -> None:
     assert vocabulary.reword(asked) == read
-
-
-def test_ordinals_in_words_are_read_as_figures(vocabulary: Vocabulary) -> None:
-    assert vocabulary.reword("Who is fifth in Texas?") == "Who is 5th in Texas?"
+    assert not {"ohio", "brad", "2022", "5th"} & set(vocabulary.common)
 
 
 def test_figures_are_read_as_words_where_the_corpus_has_those() -> None:
@@ -107,37 +109,14 @@ def test_other_figures_stay_because_they_ask_for_something_else(vocabulary: Voca
     assert figure in vocabulary.reword(f"Who was chosen in {figure} in Ohio?")
 
 
-def test_of_a_name_that_is_not_known_as_a_whole_nothing_is_read(vocabulary: Vocabulary) -> None:
-    assert vocabulary.reword("What was Hank Aaron in Ohio?") == "What was in Ohio?"
-    assert vocabulary.reword("What was South Dakota?") == "What was South Dakota?"
-
-
-def test_names_and_figures_replace_nothing(vocabulary: Vocabulary) -> None:
-    assert not {"ohio", "brad", "2022", "5th"} & set(vocabulary.common)
-    assert {"chose", "district"} <= set(vocabulary.common)
-    assert vocabulary.reword("Who was in Michigan?") == "Who was in"
-
-
-@pytest.mark.parametrize("question", ["Kalmar Nyckel?", "", "谁赢了?"])
-def test_a_question_of_unknown_words_alone_stays_as_it_is(vocabulary: Vocabulary, question: str) -> None:
-    assert vocabulary.reword(question) == question
-
-
-def test_it_is_the_same_when_read_again(vocabulary: Vocabulary, tmp_path: Path) -> None:
-    vocabulary.write(tmp_path)
-    assert Vocabulary.read(tmp_path) == vocabulary
-
-
-@pytest.mark.parametrize("texts", [[], ["Io."]])
-def test_a_vocabulary_without_common_words_leaves_words_out(texts: list[str], tmp_path: Path) -> None:
-    few = Vocabulary.of(texts, {"who"})
-    few.write(tmp_path)
-    assert Vocabulary.read(tmp_path) == few
-    assert few.reword("who picked the moon?") == "who"
-
-
-def test_cards_of_earlier_versions_have_none(tmp_path: Path) -> None:
-    assert Vocabulary.read(tmp_path) is None
+@pytest.mark.parametrize("texts", [[], ["Io."], TEXTS])
+def test_a_vocabulary_is_the_same_when_read_again(texts: list[str], tmp_path: Path) -> None:
+    assert Vocabulary.read(tmp_path) is None  # as in cards of earlier versions
+    made = Vocabulary.of(texts, {"who"})
+    made.write(tmp_path)
+    assert Vocabulary.read(tmp_path) == made
+    if texts is not TEXTS:
+        assert made.reword("who picked the moon?") == "who"
 
 
 # The words of a question as a vector: like words, like vectors; unknown words count for nothing.
@@ -156,15 +135,13 @@ def likeness(one: str, two: str) -> float:
 
 
 def tfidf(one: str, two: str) -> float:
-    def vector(text: str) -> dict[str, float]:
-        found = {
-            stem: SKETCH.idf[stem] for stem in SKETCH.idf if SKETCH.number[stem] in SKETCH.numbers_of(text)
-        }
-        norm = sum(idf**2 for idf in found.values()) ** 0.5
-        return {stem: idf / norm for stem, idf in found.items()}
-
-    first, second = vector(one), vector(two)
-    return sum(weight * second.get(stem, 0) for stem, weight in first.items())
+    vectors: list[dict[str, float]] = []
+    for text in (one, two):
+        numbers = SKETCH.numbers_of(text)
+        vectors.append({stem: idf for stem, idf in SKETCH.idf.items() if SKETCH.number[stem] in numbers})
+    first, second = (sum(idf**2 for idf in vector.values()) for vector in vectors)
+    product = sum(idf**2 for stem, idf in vectors[0].items() if stem in vectors[1])
+    return float(product / math.sqrt(first * second))
 
 
 def test_products_of_sketches_are_near_those_of_tfidf_vectors() -> None:
@@ -178,16 +155,10 @@ def test_rare_words_weigh_more_and_forms_of_a_word_are_one() -> None:
     assert likeness("rises flows", "rising flow") == pytest.approx(likeness("rise flow", "rise flow"))
 
 
-def test_words_that_the_corpus_lacks_count_for_nothing() -> None:
+def test_words_that_the_corpus_lacks_count_for_nothing_nor_do_neighbours(tmp_path: Path) -> None:
     assert np.array_equal(SKETCH(["the mighty Danube, please"]), SKETCH(["Danube the"]))
     assert np.array_equal(SKETCH(["Zanzibar?", ""]), np.zeros((2, SIZE), np.float32))
-
-
-def test_a_sketch_does_not_depend_on_its_neighbours() -> None:
     assert np.array_equal(SKETCH(RIVERS)[1], SKETCH(RIVERS[1:2])[0])
-
-
-def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     SKETCH.write(tmp_path)
     assert np.array_equal(WordSketch.read(tmp_path)(RIVERS), SKETCH(RIVERS))
 

@@ -46,18 +46,17 @@ def test_it_writes_what_is_found_with_page_and_paragraph(card: Card) -> None:
     assert written[2].text == ""
 
 
-def test_making_and_publishing_it_asks_nothing(card: Card, wiki: Wiki) -> None:
-    kcard.publish(card.folder)
-    assert wiki.requests == []
-
-
-def test_its_manifest_and_page_say_that_questions_leave_the_machine(card: Card, wiki: Wiki) -> None:
+def test_its_manifest_and_page_say_that_questions_leave_the_machine_and_publishing_asks_nothing(
+    card: Card, wiki: Wiki
+) -> None:
     manifest = card.manifest
     assert (manifest.kind, manifest.has_model, manifest.asks_elsewhere) == ("search", False, True)
     assert manifest.training.method == f"wikipedia:{wiki.api}"
     page = (card.folder / "README.md").read_text(encoding="utf-8")
     assert "leaves the machine" in page
     assert f"sent to wikipedia:{wiki.api}" in page
+    kcard.publish(card.folder)
+    assert wiki.requests == []
 
 
 def test_name_language_and_licence_are_those_of_what_is_searched() -> None:
@@ -87,9 +86,8 @@ def test_it_is_used_only_where_it_is_named(card: Card, wiki: Wiki, home: Path, t
 
 def test_a_hub_of_search_cards_alone_says_how_to_use_them(card: Card, home: Path) -> None:
     kcard.publish(card.folder)
-    with pytest.raises(
-        HubError, match=r"wiki@v1 would send the question to another service: .*name the card .*--cards wiki"
-    ):
+    message = r"wiki@v1 would send the question to another service: .*name the card .*--cards wiki"
+    with pytest.raises(HubError, match=message):
         Hub(home).select(None)
 
 

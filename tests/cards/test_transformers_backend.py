@@ -1,6 +1,5 @@
 """Generation."""
 
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -61,41 +60,6 @@ def test_a_document_ends_before_the_first_end_token(model: Any) -> None:
     (cut, ended), *_ = generate(model, PROMPTS, SEEDS, sampling, replace(LIMITS, eos=(end,)))
     assert cut == whole[: whole.index(end)]
     assert ended
-
-
-def test_first_tokens_are_drawn_from_the_tempered_top_k(model: Any) -> None:
-    draws, k, temperature = 4000, 5, 0.7
-    prompt = PROMPTS.ids[0]
-    logits = model(torch.tensor([prompt])).logits[0, -1]
-    best = logits.topk(k)
-    expected = torch.softmax(best.values / temperature, -1)
-    documents = generate(
-        model,
-        Prompts(ids=(prompt,) * draws),
-        list(range(draws)),
-        Sampling(temperature=temperature, top_k=k, tokens=1),
-        replace(LIMITS, eos=()),
-    )
-    seen = Counter(ids[0] for ids, _ in documents)
-    assert set(seen) <= set(best.indices.tolist())
-    for token, share in zip(best.indices.tolist(), expected.tolist(), strict=True):
-        # Five standard errors; the seeds are fixed, so this passes or fails for good.
-        assert seen[token] / draws == pytest.approx(share, abs=5 * (share * (1 - share) / draws) ** 0.5)
-
-
-def test_noise_is_gumbel_and_differs_by_seed_step_and_token() -> None:
-    seeds, tokens = torch.arange(500), torch.arange(40).expand(500, 40)
-    steps = torch.stack([gumbel(seeds, step, tokens) for step in range(5)])
-    assert len(set(steps.flatten().tolist())) == steps.numel()
-    assert steps.mean().item() == pytest.approx(0.5772, abs=0.02)
-    assert steps.var().item() == pytest.approx(1.6449, abs=0.05)
-    for first, second in (
-        (steps[0], steps[1]),
-        (steps[0, :-1], steps[0, 1:]),
-        (steps[0, :, :-1], steps[0, :, 1:]),
-    ):
-        together = torch.stack([first.flatten(), second.flatten()])
-        assert abs(torch.corrcoef(together)[0, 1].item()) < 0.03
 
 
 def test_noise_belongs_to_the_token_whatever_its_rank() -> None:

@@ -19,11 +19,11 @@ from kcard.cards.models.stack import Group
 from kcard.cards.pool import LARGE_BYTES, CardPool, why_in_turns
 from kcard.cli.main import app
 from kcard.errors import CardError, ModelUnavailable, UsageError
-from kcard.events import Event
 from kcard.manifest import Manifest
 from kcard.types import Sampling
 from tests.cards.engine.cards import full, sealed
 from tests.cards.engine.models import WORDS
+from tests.fakes import notes_to
 
 NAMES = ["a", "b", "c", "d", "e"]
 QUESTIONS = ["Where does the Rhine end?", "The Seine?", "Which river flows through Vienna?"]
@@ -32,7 +32,7 @@ SAMPLED = Sampling(temperature=1.0, tokens=6)
 
 @dataclass
 class Reading:
-    """Cards in the order in which their models were read; `alive`: models that are referred to somewhere."""
+    """Cards in the order in which their models were read; `most`: models that were referred to at once."""
 
     cards: list[str] = field(default_factory=list)
     made: list[Any] = field(default_factory=list)
@@ -41,11 +41,7 @@ class Reading:
     def note(self, folder: Path, decoder: Any) -> None:
         self.cards.append(folder.name)
         self.made.append(weakref.ref(decoder.embed.table))
-        self.most = max(self.most, self.alive)
-
-    @property
-    def alive(self) -> int:
-        return sum(one() is not None for one in self.made)
+        self.most = max(self.most, sum(one() is not None for one in self.made))
 
     def taken(self) -> str:
         """The cards since this was last called."""
@@ -183,18 +179,12 @@ def test_an_interruption_leaves_a_pool_that_writes_the_same(
     assert pool.models.cache.used <= 3 * size
 
 
-def test_a_card_that_does_not_fit_alone_is_refused_with_its_size(cards: list[Card], size: int) -> None:
-    pool = CardPool(cards, memory=size - 1)
-    with pytest.raises(
-        ModelUnavailable,
-        match=rf"card 'a' needs 130 kB for its weights, but --memory is 130 kB: set --memory to {size} bytes",
-    ):
-        written(pool, every())
-
-
-def test_a_card_that_fits_nowhere_on_the_device_is_refused(
-    cards: list[Card], monkeypatch: pytest.MonkeyPatch
+def test_a_card_that_does_not_fit_alone_or_on_the_device_is_refused_with_its_size(
+    cards: list[Card], size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    refused = rf"card 'a' needs 130 kB for its weights, but --memory is 130 kB: set --memory to {size} bytes"
+    with pytest.raises(ModelUnavailable, match=refused):
+        written(CardPool(cards, memory=size - 1), every())
     monkeypatch.setattr("kcard.cards.models.loader.device_bytes", lambda _: 1000)
     with pytest.raises(ModelUnavailable, match=r"but device cpu has 1\.0 kB: use a larger device"):
         written(CardPool(cards), every())
@@ -234,18 +224,16 @@ def test_models_take_turns_where_a_stack_does_not_fit_or_saves_nothing(
 
 
 def test_why_cards_take_turns_is_told_once(cards: list[Card], size: int) -> None:
-    events: list[Event] = []
-    pool = CardPool(cards, memory=2 * size, on_event=events.append)
+    messages: list[str] = []
+    pool = CardPool(cards, memory=2 * size, on_event=notes_to(messages))
     for _ in range(2):
         written(pool, every())
-    (note,) = [event.message for event in events if event.kind == "note"]
-    assert note.startswith("5 cards run one after another (a, b, c, ...): in one batch they may take")
-    events.clear()
-    pool = CardPool(cards, on_event=events.append)
-    written(pool, every())
-    pool = CardPool(cards, memory=size, on_event=events.append)
-    written(pool, [["a"]] * len(QUESTIONS))
-    assert not [event for event in events if event.kind == "note"]
+    (message,) = messages
+    assert message.startswith("5 cards run one after another (a, b, c, ...): in one batch they may take")
+    messages.clear()
+    written(CardPool(cards, on_event=notes_to(messages)), every())
+    written(CardPool(cards, memory=size, on_event=notes_to(messages)), [["a"]] * len(QUESTIONS))
+    assert messages == []
 
 
 def test_models_that_the_engine_does_not_know_take_turns_too(tmp_path: Path) -> None:
@@ -277,10 +265,6 @@ def test_a_card_whose_index_is_large_takes_no_turn(cards: list[Card], size: int,
 # The budget of models: what leaves, when, and what is said of a wrong one.
 
 
-def there(memory: ModelCache) -> str:
-    return "".join(key for key in "abcdefx" if key in memory)
-
-
 @pytest.mark.parametrize(
     ("steps", "left", "used"),
     [
@@ -304,7 +288,7 @@ def test_the_budget_of_models_is_kept(steps: str, left: str, used: int) -> None:
             memory.put(step[0], step[0], int(step[1:]))
         else:
             assert memory.get(step) == step
-    assert (there(memory), memory.used) == (left, used)
+    assert ("".join(key for key in "abcdefx" if key in memory), memory.used) == (left, used)
 
 
 def test_uses_are_remembered_of_what_left_and_lose_weight_with_time() -> None:
@@ -314,7 +298,7 @@ def test_uses_are_remembered_of_what_left_and_lose_weight_with_time() -> None:
         memory.put(key, key, 1)
         for _ in range(times - 1):
             memory.get(key)
-        assert there(memory) == left
+        assert "".join(key for key in "abc" if key in memory) == left
 
 
 def test_without_a_budget_it_is_half_of_the_machines_memory() -> None:

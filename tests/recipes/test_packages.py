@@ -38,16 +38,16 @@ def listed(tmp_path: Path) -> dict[str, Manual]:
     return manuals(path)
 
 
-def test_a_list_of_manuals_is_read_by_name(tmp_path: Path) -> None:
+def test_a_list_of_manuals_is_read_by_name_and_their_files_are_those_of_the_patterns_in_order(
+    tmp_path: Path, packages: Path
+) -> None:
     by_name = listed(tmp_path)
     assert [*by_name] == ["depot", "tower"]
     assert by_name["tower"] == Manual("tower", "npm", "tower", "2.0.0", ("package/README.md",), held=True)
     assert not by_name["depot"].held
-
-
-def test_its_files_are_those_of_the_patterns_in_order(tmp_path: Path, packages: Path) -> None:
-    names = [path.name for path in listed(tmp_path)["depot"].listed(packages)]
-    assert names == ["bad.md", "keys.md", "index.html"]
+    assert [path.name for path in by_name["depot"].listed(packages)] == ["bad.md", "keys.md", "index.html"]
+    with pytest.raises(SystemExit, match=r"holds none of package/README\.md: fetch the package"):
+        by_name["tower"].listed(tmp_path)
 
 
 def test_what_can_not_be_read_is_left_out_and_said(
@@ -68,26 +68,16 @@ def test_a_package_that_is_there_is_not_fetched_again(tmp_path: Path, packages: 
     assert sorted(packages.rglob("*")) == sorted([*before, tmp_path / "manuals.toml"])
 
 
-def test_a_package_without_its_files_says_how_to_get_them(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"holds none of package/README\.md: fetch the package"):
-        listed(tmp_path)["tower"].listed(tmp_path)
-
-
-@pytest.mark.parametrize("folder", ["recipes/reader/questions", "benchmarks/manuals"])
-def test_every_manual_that_is_listed_names_its_package_and_files(folder: str) -> None:
-    by_name = manuals(Path(__file__).parents[2] / folder / "manuals.toml")
-    assert by_name
-    for manual in by_name.values():
-        assert manual.registry in ("debian", "npm")
-        assert manual.version
-        assert manual.files
-        assert not any(pattern.startswith("/") for pattern in manual.files)
-
-
-def test_no_manual_of_the_benchmark_is_one_that_the_reader_learns_from() -> None:
+def test_every_manual_that_is_listed_names_its_package_and_none_is_learned_from_and_measured() -> None:
     root = Path(__file__).parents[2]
-    learned, measured = (
-        {manual.package for manual in manuals(root / folder / "manuals.toml").values()}
-        for folder in ("recipes/reader/questions", "benchmarks/manuals")
-    )
-    assert not learned & measured
+    packages = []
+    for folder in ("recipes/reader/questions", "benchmarks/manuals"):
+        by_name = manuals(root / folder / "manuals.toml")
+        assert by_name
+        for manual in by_name.values():
+            assert manual.registry in ("debian", "npm")
+            assert manual.version
+            assert manual.files
+            assert not any(pattern.startswith("/") for pattern in manual.files)
+        packages.append({manual.package for manual in by_name.values()})
+    assert packages[0].isdisjoint(packages[1])

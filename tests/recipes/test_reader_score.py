@@ -16,25 +16,17 @@ from recipes.reader.relevance import balanced, refit
 from recipes.reader.score import figures
 from recipes.reader.train import loss
 
-from kcard.embedded.reader import READER_WEIGHTS, encode, load_reader, read, shared_reader
+from kcard.embedded.reader import READER_WEIGHTS, PassageReading, encode, load_reader, read, shared_reader
 from kcard.llms.extraction.extract import Extract
 
 pytestmark = pytest.mark.numeric
 
 TOWER = "Halden & Co built the lighthouse of Port Callow. Nobody lives there."
 FIRST, SECOND = ((0, 48),), ((49, 68),)
-RIGHT = Reading(
-    "Who built the lighthouse of Port Callow?",
-    "Towers",
-    TOWER,
-    True,
-    ((0, 11),),
-    FIRST,
-    near=(("", "Trout live in cold brooks."),),
-)
-WRONG = Reading(
-    "Who built the lighthouse of Port Callow?", "", "", False, near=(("", "Oaks stand for long."),)
-)
+QUESTION = "Who built the lighthouse of Port Callow?"
+NEAR = (("", "Trout live in cold brooks."),)
+RIGHT = Reading(QUESTION, "Towers", TOWER, True, ((0, 11),), FIRST, near=NEAR)
+WRONG = Reading(QUESTION, "", "", False, near=(("", "Oaks stand for long."),))
 
 
 def test_figures_are_those_of_right_and_wrong_answers() -> None:
@@ -50,26 +42,30 @@ def test_figures_are_those_of_right_and_wrong_answers() -> None:
 
 def test_the_sentence_counts_that_is_held_to_be_the_likeliest() -> None:
     text = f"{RIGHT.section}: {TOWER}"
-    best = max(
-        read(RIGHT.question, [text], shared_reader())[0].sentences, key=lambda sentence: sentence.evidence
-    )
+    (reading,) = read(QUESTION, [text], shared_reader())
+    best = max(reading.sentences, key=lambda sentence: sentence.evidence)
     for place in (FIRST, SECOND):
         (span,) = place
         right = TOWER[slice(*span)] in text[best.start : best.end]
         assert figures(shared_reader(), [replace(RIGHT, evidence=place)]).sentence == float(right)
 
 
+def are_alike(one: PassageReading, other: PassageReading, tolerance: float) -> bool:
+    """Whether two networks read a passage alike but for rounding."""
+    evidence = [sentence.evidence for sentence in other.sentences]
+    return (
+        one.relevance == pytest.approx(other.relevance, abs=tolerance)
+        and [answer.text for answer in one.answers[:1]] == [answer.text for answer in other.answers[:1]]
+        and [sentence.evidence for sentence in one.sentences] == pytest.approx(evidence, abs=0.5)
+    )
+
+
 def test_the_shipped_network_reads_as_the_trained_one_does_but_for_rounding() -> None:
     network = untrained(READER_WEIGHTS, dropout=0.0)
     network.model.eval()
     texts = [TOWER, "Nobody knows.", f"{TOWER} " * 20]
-    for ours, theirs in zip(
-        read(RIGHT.question, texts), read(RIGHT.question, texts, network.read), strict=True
-    ):
-        assert ours.relevance == pytest.approx(theirs.relevance, abs=0.3)
-        assert [answer.text for answer in ours.answers[:1]] == [answer.text for answer in theirs.answers[:1]]
-        evidence = [sentence.evidence for sentence in theirs.sentences]
-        assert [sentence.evidence for sentence in ours.sentences] == pytest.approx(evidence, abs=0.5)
+    for ours, theirs in zip(read(QUESTION, texts), read(QUESTION, texts, network.read), strict=True):
+        assert are_alike(ours, theirs, 0.3)
 
 
 def test_relevance_is_refitted_to_texts_of_which_half_answer_and_spans_stay() -> None:
@@ -105,13 +101,11 @@ def test_a_reader_learns_its_examples_and_reads_the_same_once_it_is_saved(tmp_pa
     assert losses[-1] < losses[0] / 2
     save(network, tmp_path)
     texts = [reading.text for reading in batch]
-    before, after = (read(RIGHT.question, texts, reader) for reader in (network.read, load_reader(tmp_path)))
+    before, after = (read(QUESTION, texts, reader) for reader in (network.read, load_reader(tmp_path)))
     assert before[0].relevance > before[1].relevance
-    assert before[0].answers[0].text == after[0].answers[0].text == "Halden & Co"
+    assert before[0].answers[0].text == "Halden & Co"
     for one, other in zip(before, after, strict=True):
-        assert one.relevance == pytest.approx(other.relevance, abs=0.5)
-        evidence = [sentence.evidence for sentence in other.sentences]
-        assert [sentence.evidence for sentence in one.sentences] == pytest.approx(evidence, abs=0.5)
+        assert are_alike(one, other, 0.5)
     assert (tmp_path / "reader.safetensors").stat().st_size < 16_000_000
 
 
@@ -120,29 +114,21 @@ def case(manual: str, relevance: float, right: bool, answerable: bool = True) ->
     return Case(manual, "Who?", features, Extract("a", "a", 0, 0.5), answerable, right)
 
 
-def cases() -> list[Case]:
+def test_a_calibration_finds_the_weights_that_made_the_outcomes() -> None:
     rng = np.random.default_rng(0)
-    all_cases = []
+    cases = []
     for number in range(300):
         relevance = float(rng.normal())
         right = bool(rng.random() < 1 / (1 + np.exp(-3 * relevance)))
-        all_cases.append(case("abc"[number % 3], relevance, right, answerable=right or number % 2 == 0))
-    return all_cases
-
-
-def test_a_calibration_finds_the_weights_that_made_the_outcomes() -> None:
-    weights = fitted(cases(), ["bias", "relevance"])
+        cases.append(case("abc"[number % 3], relevance, right, answerable=right or number % 2 == 0))
+    weights = fitted(cases, ["bias", "relevance"])
     assert weights["relevance"] == pytest.approx(3, abs=1)
     assert weights["bias"] == pytest.approx(0, abs=0.5)
 
 
 def test_the_report_shares_out_right_wrong_and_unknown() -> None:
-    scored = [
-        case("a", 0, True),
-        case("a", 0, False),
-        case("a", 0, True),
-        case("a", 0, False, answerable=False),
-    ]
+    outcomes = [(True, True), (False, True), (True, True), (False, False)]
+    scored = [case("a", 0, right, answerable) for right, answerable in outcomes]
     rows = report(scored, [0.9, 0.65, 0.35, 0.55]).splitlines()[2:]
     assert rows[0] == "| 0.25 | 0.667 | 0.333 | 0.000 | 0.000 |"
     assert rows[-1] == "| 0.7 | 0.333 | 0.000 | 0.667 | 1.000 |"
@@ -151,32 +137,23 @@ def test_the_report_shares_out_right_wrong_and_unknown() -> None:
 GOLD = ["halden", "co", "built", "the", "lighthouse"]
 
 
+BUILT, OAKS = "Halden & Co built the lighthouse.", "Oaks stand for long."
+
+
 @pytest.mark.parametrize(
     ("kind", "answer", "text", "quote", "right"),
     [
         ("fact", "Halden & Co", "Halden & Co", "", True),
-        ("fact", "Halden & Co", "Osric", "Halden & Co built the lighthouse", False),
-        ("fact", "Halden", "Halden & Co built the lighthouse.", "Halden & Co built the lighthouse.", True),
+        ("fact", "Halden & Co", "Osric", BUILT, False),
+        ("fact", "Halden", BUILT, BUILT, True),
         ("fact", "Halden", "Halden of Upper Tarn sold a mill.", "Halden sold a mill.", False),
-        (
-            "yes/no",
-            "yes",
-            "Yes: Halden & Co built the lighthouse.",
-            "Halden & Co built the lighthouse.",
-            True,
-        ),
-        (
-            "yes/no",
-            "no",
-            "Yes: Halden & Co built the lighthouse.",
-            "Halden & Co built the lighthouse.",
-            False,
-        ),
-        ("yes/no", "no", "Halden & Co built the lighthouse.", "Halden & Co built the lighthouse.", True),
-        ("yes/no", "no", "No: oaks stand for long.", "Oaks stand for long.", True),
-        ("yes/no", "no", "Oaks stand for long.", "Oaks stand for long.", False),
-        ("how", "-", "anything", "Halden & Co built the lighthouse.", True),
-        ("list", "-", "anything", "Oaks stand for long.", False),
+        ("yes/no", "yes", f"Yes: {BUILT}", BUILT, True),
+        ("yes/no", "no", f"Yes: {BUILT}", BUILT, False),
+        ("yes/no", "no", BUILT, BUILT, True),
+        ("yes/no", "no", f"No: {OAKS}", OAKS, True),
+        ("yes/no", "no", OAKS, OAKS, False),
+        ("how", "-", "anything", BUILT, True),
+        ("list", "-", "anything", OAKS, False),
     ],
 )
 def test_an_extract_is_right_by_its_words_or_by_what_it_quotes(

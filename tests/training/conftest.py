@@ -14,6 +14,12 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
+def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step is reported, however fast the machine is."""
+    monkeypatch.setattr("kcard.training.run.REPORT_SECONDS", 0)
+
+
+@pytest.fixture
 def corpus(tmp_path: Path) -> Path:
     path = tmp_path / "towns.txt"
     path.write_text("\n".join(FACTS) + "\n")

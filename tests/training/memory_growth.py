@@ -10,11 +10,10 @@ from pathlib import Path
 from random import Random
 
 import torch
-from transformers import OPTConfig, OPTForCausalLM
 
 from kcard.training.corpus import read_corpus
-from kcard.training.embedded.recipe import train_tokenizer
 from kcard.training.finetune import Options, prepare
+from tests.training.bases import make_base
 
 STEPS = 5
 
@@ -30,28 +29,6 @@ def write_corpus(path: Path, megabytes: float) -> None:
             )
             if size > megabytes * 1_000_000:
                 return
-
-
-def make_base(folder: Path) -> Path:
-    tokenizer = train_tokenizer(
-        ["The mill number of Arlen was built in and rebuilt years later. 0123456789"], 300
-    )
-    torch.manual_seed(0)
-    config = OPTConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        word_embed_proj_dim=32,
-        ffn_dim=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=128,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    OPTForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def resident(key: str) -> float:
@@ -85,11 +62,11 @@ def measure(path: Path, base: Path, checkpoint: Path) -> dict[str, float]:
 
 def main(folder: Path, megabytes: float) -> None:
     torch.set_num_threads(1)
-    base = make_base(folder / "base")
+    base = make_base(folder, "opt")
     write_corpus(folder / "small.txt", 0.5)
     measure(
         folder / "small.txt", base, folder / "first"
-    )  # what libraries load once is not the corpus' memory
+    )  # loads the libraries, which are not the corpus' memory
     write_corpus(folder / "large.txt", megabytes)
     sys.stdout.write(json.dumps(measure(folder / "large.txt", base, folder / "second")))
 

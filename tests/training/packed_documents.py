@@ -23,12 +23,11 @@ def packed(parts: Mapping[str, str]) -> bytes:
 
 
 def core(**properties: str) -> str:
-    """The part with the properties of a document of Microsoft's programs, such as title, creator and modified."""
-    names = {"created": "dcterms", "modified": "dcterms", "keywords": "cp", "lastModifiedBy": "cp"}
-    values = "".join(
-        f"<{names.get(name, 'dc')}:{name}>{value}</{names.get(name, 'dc')}:{name}>"
-        for name, value in properties.items()
-    )
+    """The part with the properties of a document of Microsoft's programs: title, creator, description, modified."""
+    values = ""
+    for name, value in properties.items():
+        tag = f"dcterms:{name}" if name == "modified" else f"dc:{name}"
+        values += f"<{tag}>{value}</{tag}>"
     return (
         '<cp:coreProperties xmlns:cp="http://schemas.openxmlformats.org/package/2006/metadata/core-properties" '
         'xmlns:dc="http://purl.org/dc/elements/1.1/" xmlns:dcterms="http://purl.org/dc/terms/">'
@@ -107,15 +106,10 @@ def pptx(slides: Sequence[str], notes: Mapping[int, str] | None = None, properti
 
 
 def xlsx(
-    sheets: Mapping[str, str],
-    strings: Sequence[str] = (),
-    styles: str = "",
-    hidden: Sequence[str] = (),
-    properties: str = "",
-    book: str = "",
+    sheets: Mapping[str, str], strings: Sequence[str] = (), styles: str = "", hidden: Sequence[str] = ()
 ) -> bytes:
     """A workbook: the names of its sheets, and what stands in `worksheet`; `strings` are shared strings, `hidden` the
-    names of sheets that are hidden, `book` more elements of the workbook."""
+    names of sheets that are hidden."""
     places = [("worksheet", f"worksheets/sheet{number}.xml") for number in range(1, len(sheets) + 1)]
     rows = ""
     for number, name in enumerate(sheets, 1):
@@ -123,22 +117,20 @@ def xlsx(
         rows += f'<sheet name="{name}" sheetId="{number}"{state} r:id="rId{number}"/>'
     shared = "".join(f"<si>{s if s.startswith('<') else f'<t>{s}</t>'}</si>" for s in strings)
     parts = {
-        "xl/workbook.xml": f'<workbook xmlns="{SHEETS}" xmlns:r="{RELATIONS}">{book}<sheets>{rows}</sheets></workbook>',
+        "xl/workbook.xml": f'<workbook xmlns="{SHEETS}" xmlns:r="{RELATIONS}"><sheets>{rows}</sheets></workbook>',
         "xl/_rels/workbook.xml.rels": relations(places),
         "xl/sharedStrings.xml": f'<sst xmlns="{SHEETS}">{shared}</sst>',
         "xl/styles.xml": f'<styleSheet xmlns="{SHEETS}">{styles}</styleSheet>',
     }
-    if properties:
-        parts["docProps/core.xml"] = properties
     for number, content in enumerate(sheets.values(), 1):
         parts[f"xl/worksheets/sheet{number}.xml"] = f'<worksheet xmlns="{SHEETS}">{content}</worksheet>'
     return packed(parts)
 
 
-def sheet_rows(rows: Sequence[Sequence[str | float | None]], first: int = 1) -> str:
+def sheet_rows(rows: Sequence[Sequence[str | float | None]]) -> str:
     """The data of a sheet: texts inline, numbers as they are, and nothing for None."""
     lines = ""
-    for number, row in enumerate(rows, first):
+    for number, row in enumerate(rows, 1):
         cells = ""
         for column, value in enumerate(row):
             place = f"{chr(65 + column)}{number}"

@@ -1,10 +1,9 @@
 # ruff: noqa: E501 - documents as their programs write them
-"""Questions to documents of every format: what must stand in the passages that are kept, and what must not be read.
+"""Questions to documents of office programs and to mails: what must stand in the passages that are kept, and what must not be read.
 
 All documents are one corpus, so that each question also has to find its document.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,23 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.hostile_files import word
 
 import kcard
-from tests.training.documents import pdf, written
-from tests.training.packed_documents import (
-    core,
-    epub,
-    odf,
-    odt,
-    pptx,
-    shape,
-    sheet_rows,
-    slide,
-    slide_cell,
-    slide_table,
-    xlsx,
-)
+from tests.training.documents import written
+from tests.training.packed_documents import odf, odt, xlsx
 
 
 @dataclass(frozen=True)
@@ -58,64 +44,7 @@ def odt_row(*cells: str) -> str:
     return f"<table:table-row>{''.join(texts)}</table:table-row>"
 
 
-RESULTS = sheet_rows(
-    [["Regatta results"], [], ["Year", "Crews", "Winner"], [2021, 34, "Otterby"], [2022, 41, "Quill"]]
-)
 CASES = [
-    case(
-        "lockers.pptx",
-        pptx([
-            slide(shape("Lockers of the Dunmore swimming hall", kind="title"), shape("Deposit: 2 tokens")),
-            slide(shape("Lost keys", kind="title"), shape("A lost locker key costs 18 florins."), hidden=False),
-            slide(shape("Old prices", kind="title"), shape("A lost locker key costs 11 florins."), hidden=True),
-        ]),
-        "How much does a lost locker key cost?",
-        "18 florins",
-        "11 florins",
-    ),
-    case(
-        "kilns.pptx",
-        pptx([
-            slide(
-                shape("Kilns of the Harrow Lane pottery", kind="title"),
-                slide_table(
-                    '<a:tr>' + slide_cell("Kiln") + slide_cell("Keeper") + slide_cell("Cones") + "</a:tr>"
-                    '<a:tr>' + slide_cell("Big Bertil") + slide_cell("Oona Brandt", 'rowSpan="2"') + slide_cell("9") + "</a:tr>"
-                    '<a:tr>' + slide_cell("Little Ida") + slide_cell("", 'vMerge="1"') + slide_cell("6") + "</a:tr>"
-                ),
-            )
-        ]),
-        "Who is the keeper of the kiln Little Ida?",
-        "Little Ida; Keeper: Oona Brandt; Cones: 6",
-    ),
-    case(
-        "siren.pptx",
-        pptx(
-            [slide(shape("Siren test", kind="title"), shape(
-                '<a:p><a:r><a:rPr strike="sngStrike"/><a:t>Mondays</a:t></a:r><a:r><a:t>Thursdays</a:t></a:r></a:p>'))],
-            notes={1: "The siren of Brackwater is tested by Jonas Pell."},
-        ),
-        "Who tests the siren of Brackwater?",
-        "Jonas Pell",
-        "Mondays",
-    ),
-    case(
-        "regatta.xlsx",
-        xlsx({"Results": RESULTS, "Drafts": sheet_rows([["Regatta winner 2022", "Nobody"]])}, hidden=["Drafts"]),
-        "How many crews took part in the regatta in 2022?",
-        "2022; Crews: 41; Winner: Quill",
-        "Nobody",
-    ),
-    case(
-        "desk.xlsx",
-        xlsx({"Help": sheet_rows([
-            ["Question", "Answer"],
-            ["How is the loom brake released?", "Press the brass pedal twice."],
-            ["Where are the bobbins stored?", "In drawer nine\nbeneath the window."],
-        ])}),
-        "How is the loom brake released?",
-        "brass pedal twice",
-    ),
     case(
         "berths.xlsx",
         xlsx(
@@ -130,13 +59,6 @@ CASES = [
         "When is the launch of the boat Wagtail?",
         "Wagtail; Launch: 2024-05-17; Pier: North pier",
         "Scrapped",
-    ),
-    case(
-        "numbers.xlsx",
-        xlsx({"Kontor": sheet_rows([
-            ["Name", "Phone", "Phone"], ["Ferry office", "070 44 118", "070 44 119"], ["Lock keeper", "070 52 300", ""]])}),
-        "What is the phone number of the lock keeper?",
-        "070 52 300",
     ),
     case(
         "rota.ods",
@@ -182,46 +104,6 @@ CASES = [
         "640|655|never paid",
     ),
     case(
-        "minutes.odt",
-        odt(
-            "<text:h text:outline-level='1'>Minutes of the bell ringers</text:h><text:p>All came.</text:p>"
-            "<text:list><text:list-item><text:p>Ropes are renewed</text:p><text:list><text:list-item>"
-            "<text:p>The tenor rope is renewed by Ilse Marn</text:p></text:list-item></text:list></text:list-item></text:list>",
-            meta="<dc:creator>Gregor Aspen</dc:creator><dc:date>2023-02-11T10:00:00</dc:date>",
-        ),
-        "Who wrote the minutes of the bell ringers?",
-        "Author: Gregor Aspen",
-    ),
-    case(
-        "phones.rtf",
-        rb"{\rtf1\ansi\ansicpg1250{\fonttbl{\f0 Arial;}}{\info{\author Lida}}\pard Phone list of the Zlatna forge\par\par "
-        rb"Bellows room:\par 311 90 22\par\par Tool shop:\par 311 90 25 (\'8aimon)\par{\v Safe code:\par 4417\par}}",
-        "What is the phone number of the tool shop of the forge?",
-        "311 90 25 (Šimon)",
-        "4417",
-    ),
-    case(
-        "fees.rtf",
-        rb"{\rtf1\ansi{\stylesheet{\s1\outlinelevel0 heading 1;}}{\pard\s1 Fees of the glass museum\par}"
-        rb"\pard A guided tour costs {\strike 7}{\deleted 8} 9 ducats.\par"
-        rb"\trowd\cellx1000\cellx2000 Group\cell Fee\cell\row\trowd\cellx1000\cellx2000 Pensioners\cell 4 ducats\cell\row\pard\par}",
-        "How much does a guided tour of the glass museum cost?",
-        "costs 9 ducats",
-        "7|8",
-    ),
-    case(
-        "tide.epub",
-        epub(
-            {
-                "one.xhtml": "<html><body><h1>The Pilot</h1><p>The pilot of Morrow Sound is Edda Crane.</p></body></html>",
-                "two.xhtml": "<html><body><h1>The Light</h1><p>Its light is seen for 19 leagues.</p></body></html>",
-            },
-            "<dc:title>Tides of Morrow Sound</dc:title><dc:creator>Halvard Finch</dc:creator>",
-        ),
-        "Who is the author of Tides of Morrow Sound?",
-        "Author: Halvard Finch",
-    ),
-    case(
         "booking.eml",
         "From: Desk <desk@inn.example>\r\nTo: guest@post.example\r\nSubject: Your stay at the Copper Inn\r\n"
         "Date: Mon, 6 May 2024 10:00:00 +0000\r\nMIME-Version: 1.0\r\n"
@@ -241,124 +123,6 @@ CASES = [
         "Who recalls the winch W4?",
         "Mårten Øst, since its pawl breaks",
     ),
-    case(
-        "yield.ipynb",
-        json.dumps({"nbformat": 4, "metadata": {}, "cells": [
-            {"cell_type": "markdown", "metadata": {}, "source": ["# Hop yields\n", "\n", "Field Nine was sown by Radka Holm.\n"]},
-            {"cell_type": "code", "metadata": {"tags": ["remove-cell"]}, "source": "password = 'elder'", "outputs": []},
-            {"cell_type": "code", "metadata": {}, "source": "table", "outputs": [{"output_type": "execute_result", "data": {
-                "text/html": ["<table><thead><tr><th></th><th>tons</th></tr></thead>", "<tbody><tr><th>Field Nine</th><td>52</td></tr>"
-                              "<tr><th>Field Ten</th><td>47</td></tr></tbody></table>"],
-                "text/plain": "as text"}}]},
-        ]}),
-        "How many tons has Field Ten of the hop yields?",
-        "Field Ten; tons: 47",
-        "elder",
-    ),
-    case(
-        "boiler.tex",
-        r"""\documentclass{article}
-\title{Boiler of the Lind baths}
-\author{Z. Ha\v{s}ek \and B. M\"oller}
-\begin{document}
-\maketitle
-\section{Valves}
-% The old valve opens at 4 bar.
-The relief valve opens at \textbf{6~bar} \cite{lind} and is
-tested \sout{weekly} monthly.\footnote{By the stoker.}
-\begin{tabular}{l|r}
-Valve & Size \\ \hline
-Inlet & 40 mm \\
-\multirow{2}{*}{Drain} & 25 mm \\
-\end{tabular}
-\end{document}
-""",
-        "At what pressure does the relief valve of the boiler open?",
-        "opens at 6 bar and is tested monthly",
-        "4 bar|weekly",
-    ),
-    case(
-        "camp.adoc",
-        """= Scout camp of Elm Hollow
-Nadia Verne <nadia@camp.example>
-v1.2, 2024-03-09
-:description: Rules
-
-== Tents
-
-// The tents were sold.
-[cols="1,2,1",options="header"]
-|===
-|Tent |Leader |Beds
-
-|Badger
-|Otis Grey
-|6
-
-|Heron
-a|* Faye Lowe
-|8
-|===
-
-Fires:: Only by the [.line-through]#lake# creek.
-""",
-        "Who is the leader of the tent Heron?",
-        "Heron; Leader: Faye Lowe; Beds: 8",
-        "sold|lake",
-    ),
-    case(
-        "garden.org",
-        """#+TITLE: Garden of the Weir Street school
-#+AUTHOR: Petrus Alm
-* Beds
-** TODO Water the beds                                      :garden:
-   :PROPERTIES:
-   :ID: 77
-   :END:
-| Bed   | Crop   | Sown     |
-|-------+--------+----------|
-| North | Beets  | 12 April |
-| South | Fennel | 3 May    |
-# Nobody waters the beds.
-- [X] Order the +red+ green hose
-""",
-        "When was the fennel sown in the school garden?",
-        "South; Crop: Fennel; Sown: 3 May",
-        "Nobody|red",
-    ),
-    case(
-        "lots.ndjson",
-        '{"title": "Lot 12", "text": "The oak chest of lot 12 was bought by Ms Ravn."}\n'
-        '{"title": "Lot 13", "text": "The brass lamp of lot 13 was not sold."}\n',
-        "Who bought the oak chest?",
-        "bought by Ms Ravn",
-    ),
-    case(
-        "column.pdf",
-        b"pdf",
-        "Who restores the organ of Saint Odo?",
-        "is restored by the re-use workshop of Alban Thorne",
-    ),
-    case(
-        "ferry.html",
-        '<html><head><title>Ferry of Aske</title><meta name="author" content="Dorte Lykke"><meta name="date" content="2022-08-30">'
-        '</head><body><h1>Ferry of Aske</h1><p>A crossing takes <span aria-hidden="true">twenty</span>'
-        '<span class="sr-only">25</span> minutes.</p><p aria-hidden="true">The last ferry of Aske leaves at ten.</p></body></html>',
-        "When does the last ferry of Aske leave?",
-        "leaves at ten",
-        "twenty",
-    ),
-    case(
-        "drill.docx",
-        b"docx",
-        "Who wrote the fire drill of the Tannery?",
-        "Author: Signe Holt",
-    ),
-]  # fmt: skip
-
-COLUMN = [
-    ["The organ of Saint Odo, which was built in", "two years, fell silent in the flood, and is re-", "stored by the re-"],
-    ["use workshop of Alban Thorne, who was asked", "to bring back its voice before the next win-", "ter comes to the valley."],
 ]  # fmt: skip
 
 
@@ -368,11 +132,6 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[s
     folder = tmp_path_factory.mktemp("formats")
     for row in CASES:
         written(folder / "corpus", row.name, row.content)
-    pdf(folder / "corpus" / "column.pdf", COLUMN)
-    drill = word("<w:p><w:r><w:t>Everybody leaves by the east stairs.</w:t></w:r></w:p>", {
-        "docProps/core.xml": core(title="Fire drill of the Tannery", creator="Signe Holt", modified="2024-01-15T08:00:00Z").encode()
-    })  # fmt: skip
-    written(folder / "corpus", "drill.docx", drill)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KCARD_HOME", str(folder / "home"))
         yield answers(folder)

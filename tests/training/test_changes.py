@@ -1,6 +1,7 @@
 """Comparing a folder with what a card learned from it: what was added, changed, removed and held."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def write(path: Path, texts: list[str], encoding: str = "utf-8") -> None:
-    path.write_text("\n".join(texts) + "\n", encoding=encoding)
+    path.write_text("".join(f"{text}\n" for text in texts), encoding=encoding)
 
 
 def learned(folder: Path) -> list[Source]:
@@ -34,8 +35,8 @@ def against(before: list[Source], folder: Path, *, allow_removal: bool = False) 
     return compare(before, read_corpus(folder), allow_removal=allow_removal)
 
 
-def texts(sources: object) -> list[str]:
-    return [source.text for source in sources]  # type: ignore[attr-defined]
+def texts(sources: Iterable[Source]) -> list[str]:
+    return [source.text for source in sources]
 
 
 def test_a_folder_that_is_as_it_was_has_not_changed_when_files_are_touched_or_get_a_byte_order_mark(
@@ -60,15 +61,12 @@ def test_a_text_that_stands_in_two_places_has_not_moved_until_one_of_them_is_gon
 
 def test_added_changed_and_removed_passages_are_told_apart(folder: Path) -> None:
     before = learned(folder)
-    write(
-        folder / "rivers.txt", ["The Rhine rises in the Jura.", RIVERS[1], "Castles stand along the Loire."]
-    )
+    jura, castles = "The Rhine rises in the Jura.", "Castles stand along the Loire."
+    write(folder / "rivers.txt", [jura, RIVERS[1], castles])
     changes = against(before, folder)
-    assert texts(changes.added) == ["Castles stand along the Loire."]
+    assert texts(changes.added) == [castles]
     assert texts(changes.removed) == [RIVERS[2]]
-    assert [(old.text, new.text) for old, new in changes.changed] == [
-        (RIVERS[0], "The Rhine rises in the Jura.")
-    ]
+    assert [(old.text, new.text) for old, new in changes.changed] == [(RIVERS[0], jura)]
     assert texts(changes.forgotten) == [RIVERS[2], RIVERS[0]]
     assert texts(changes.corpus.passages) == texts(learned(folder))
     assert changes.before == 5
@@ -81,12 +79,6 @@ def test_the_passages_of_a_renamed_file_only_move(folder: Path) -> None:
     assert (changes.added, changes.changed, changes.removed) == ([], [], [])
     assert changes.moved == 3
     assert changes.renamed == {"rivers.txt": "streams.txt"}
-
-
-def test_a_deleted_file_is_removed(folder: Path) -> None:
-    before = learned(folder)
-    (folder / "rivers.txt").unlink()
-    assert texts(against(before, folder).removed) == RIVERS
 
 
 def test_a_passage_that_another_file_still_has_is_not_removed(folder: Path) -> None:
@@ -118,23 +110,22 @@ def test_a_folder_that_became_a_link_is_held(folder: Path, tmp_path: Path) -> No
     assert changes.unread[0].file == "lakes/lakes.txt"
 
 
-def test_files_of_an_empty_folder_are_held_as_of_a_missing_mount_unless_removal_is_allowed(
-    folder: Path,
+@pytest.mark.parametrize(("file", "removed"), [("rivers.txt", RIVERS), ("lakes/lakes.txt", LAKES)])
+def test_an_emptied_file_or_folder_is_held_as_of_a_missing_mount_unless_removal_is_allowed(
+    folder: Path, file: str, removed: list[str]
 ) -> None:
     before = learned(folder)
-    (folder / "lakes" / "lakes.txt").unlink()
-    assert against(before, folder).removed == []
-    assert "mount" in against(before, folder).unread[0].reason
-    assert texts(against(before, folder, allow_removal=True).removed) == LAKES
-    (folder / "lakes").rmdir()
-    assert texts(against(before, folder).removed) == LAKES
-
-
-def test_an_emptied_file_is_held_unless_removal_is_allowed(folder: Path) -> None:
-    before = learned(folder)
-    (folder / "rivers.txt").write_text("", encoding="utf-8")
-    assert against(before, folder).removed == []
-    assert texts(against(before, folder, allow_removal=True).removed) == RIVERS
+    if file == "rivers.txt":
+        write(folder / file, [])
+    else:
+        (folder / file).unlink()
+    changes = against(before, folder)
+    assert changes.removed == []
+    assert ("mount" in changes.unread[0].reason) == (removed is LAKES)
+    assert texts(against(before, folder, allow_removal=True).removed) == removed
+    if removed is LAKES:
+        (folder / "lakes").rmdir()
+        assert texts(against(before, folder).removed) == LAKES
 
 
 def test_a_loop_of_links_is_not_followed(folder: Path) -> None:
@@ -148,7 +139,7 @@ def test_the_digest_of_a_corpus_with_held_passages_is_that_of_their_texts(
     folder: Path, tmp_path: Path
 ) -> None:
     before = learned(folder)
-    (folder / "rivers.txt").write_text("", encoding="utf-8")
+    write(folder / "rivers.txt", [])
     kept_corpus = against(before, folder).corpus
     write(tmp_path / "same.txt", [*LAKES, *RIVERS])
     assert kept_corpus.sha256 == read_corpus(tmp_path / "same.txt").sha256

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from kcard.training.epochs import (
     token_blocks,
 )
 from kcard.training.train import train
+from tests.training.documents import written
 
 TEXTS = [f"The tower number {number} of Arlen is {number % 7} storeys high." for number in range(300)]
 
@@ -46,11 +48,11 @@ def test_a_spool_gives_back_what_was_put_in_and_forgets_from_the_end() -> None:
 def test_a_lazy_sequence_makes_only_what_is_asked_for() -> None:
     calls: list[int] = []
 
-    def make(index: int) -> int:
-        calls.append(index)
-        return index * index
+    def square(number: int) -> int:
+        calls.append(number)
+        return number * number
 
-    squares = Lazy(1000, make)
+    squares = Lazy(1000, square)
     assert squares[2:][-1] == 999 * 999
     assert squares[-1000] == 0
     assert [*squares[10:20:5]] == [100, 225]
@@ -99,35 +101,24 @@ def test_packed_blocks_hold_every_token_once_an_epoch() -> None:
     assert [*epoch(0)] == [*epoch(0)]
 
 
-def test_as_many_known_blocks_as_new_ones_are_shown_again() -> None:
+@pytest.mark.parametrize("unit", ["passages", "blocks"])
+def test_as_many_known_passages_or_blocks_as_new_ones_are_shown_again(unit: str) -> None:
     words = tokenizer()
-    new, vocabulary = token_blocks(TEXTS[200:], words, 32), token_blocks(TEXTS[:200], words, 32)
-    epoch = packed_epochs(ReplayMix(new, vocabulary, 4, seed=3))
-    shown = [{example.target for example in epoch(number)} for number in (0, 1)]
-    own = {new[place].target for place in range(len(new))}
-    assert len(vocabulary) > len(new)
-    assert own <= shown[0] & shown[1]
-    assert [len(blocks - own) for blocks in shown] == [len(new), len(new)]
-    assert shown[0] != shown[1]
-
-
-def test_as_many_known_passages_as_new_ones_are_shown_again() -> None:
-    words = tokenizer()
-    epoch = recited_epochs(shown(old=200), words, 96, 1.0)
-
-    def texts_of(number: int) -> list[str]:
-        return [words.decode(example.target[:-1]).strip() for example in epoch(number)]
-
-    first, second = texts_of(0), texts_of(1)
-    assert len(first) == len(set(first)) == 200
-    assert {*TEXTS[200:]} <= {*first} & {*second}
-    assert {*first} != {*second}
+    if unit == "passages":
+        epoch, count = recited_epochs(shown(old=200), words, 96, 1.0), 100
+    else:
+        new, known = token_blocks(TEXTS[200:], words, 32), token_blocks(TEXTS[:200], words, 32)
+        assert len(known) > len(new)
+        epoch, count = packed_epochs(ReplayMix(new, known, 4, seed=3)), len(new)
+    first, second = ({example.target for example in epoch(number)} for number in (0, 1))
+    assert len(first) == len(second) == 2 * count
+    assert len(first & second) >= count  # all new ones, and known ones drawn anew
+    assert first != second
 
 
 @pytest.mark.parametrize("style", ["tokens", pytest.param("encoder-prefix", marks=pytest.mark.slow)])
 def test_a_corpus_of_one_passage_becomes_a_card(tmp_path: Path, style: Any) -> None:
-    path = tmp_path / "one.txt"
-    path.write_text("Triton circles Neptune.\n", encoding="utf-8")
+    path = written(tmp_path, "one.txt", "Triton circles Neptune.\n")
     card = train(path, base="embedded", prompt_style=style, epochs=2, output=tmp_path / style)
     assert card.manifest.training.passages == 1
     assert Card.open(card.folder).name == "one"
@@ -145,11 +136,8 @@ def test_memory_stays_flat_while_a_large_corpus_is_read_and_trained_on(tmp_path:
 
 
 def test_reading_keeps_only_a_few_bytes_a_passage_in_memory(tmp_path: Path) -> None:
-    import tracemalloc
-
-    path = tmp_path / "many.txt"
-    with path.open("w", encoding="utf-8") as stream:
-        stream.writelines(f"The tower number {number} of Arlen is quite high.\n" for number in range(2_000))
+    lines = [f"The tower number {number} of Arlen is quite high.\n" for number in range(2_000)]
+    path = written(tmp_path, "many.txt", "".join(lines))
     read_corpus(path)  # what is loaded once
     tracemalloc.start()
     corpus = read_corpus(path)
@@ -169,53 +157,46 @@ PROSE = f"# Walls\n\nThe wall of Arlen has forty gates.\n\n{LONG}\n\n## Keepers\
 def documents(path: Path) -> list[str]:
     documents = read_corpus(path, whole=True).documents
     assert documents is not None
-    return [documents[number] for number in range(len(documents))]
+    return [*documents]
 
 
-def test_a_file_of_prose_is_one_document_with_all_its_words_in_their_order(tmp_path: Path) -> None:
-    path = tmp_path / "walls.md"
-    path.write_text(PROSE, encoding="utf-8")
-    [text] = documents(path)
-    assert text.split("\n") == [
-        "Walls",
-        "The wall of Arlen has forty gates.",
-        LONG,
-        "Keepers",
-        "Each gate has a keeper of its own.",
-    ]
-
-
-def test_a_list_of_statements_is_one_document(tmp_path: Path) -> None:
-    path = tmp_path / "facts.txt"
-    path.write_text("Ann won.\nBob lost.\nCarl stayed at home.\n", encoding="utf-8")
-    assert documents(path) == ["Ann won.\nBob lost.\nCarl stayed at home."]
-
-
-def test_a_row_of_a_table_is_a_document_with_its_lines(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_text('{"text": "Ann won.\\n\\nShe is a smith."}\n{"text": "Bob lost."}\n', encoding="utf-8")
-    assert documents(path) == ["Ann won.\nShe is a smith.", "Bob lost."]
-
-
-def test_equal_documents_are_kept_once_and_files_without_text_are_none(tmp_path: Path) -> None:
-    for name, text in (("a.txt", "Ann won."), ("b.txt", "Ann won."), ("c.txt", ""), ("d.txt", "Bob lost.")):
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    assert documents(tmp_path) == ["Ann won.", "Bob lost."]
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (
+            {"walls.md": PROSE},
+            [
+                f"Walls\nThe wall of Arlen has forty gates.\n{LONG}\nKeepers\nEach gate has a keeper of its own."
+            ],
+        ),
+        ({"facts.txt": "Ann won.\nBob lost.\n"}, ["Ann won.\nBob lost."]),
+        (
+            {"rows.jsonl": '{"text": "Ann won.\\n\\nShe is a smith."}\n{"text": "Bob lost."}\n'},
+            ["Ann won.\nShe is a smith.", "Bob lost."],
+        ),
+        (
+            {"a.txt": "Ann won.", "b.txt": "Ann won.", "c.txt": "", "d.txt": "Bob lost."},
+            ["Ann won.", "Bob lost."],
+        ),
+    ],
+)
+def test_a_file_or_a_row_of_a_table_is_one_document_and_equal_ones_are_kept_once(
+    tmp_path: Path, files: dict[str, str], expected: list[str]
+) -> None:
+    for name, text in files.items():
+        written(tmp_path, name, text)
+    assert documents(tmp_path) == expected
 
 
 def test_a_document_of_very_many_characters_becomes_several(tmp_path: Path) -> None:
-    path = tmp_path / "facts.txt"
     fact = f"Fact {{:4}} is {'told and ' * 100}told again.\n"
-    path.write_text("".join(fact.format(n) for n in range(200)), encoding="utf-8")
+    path = written(tmp_path, "facts.txt", "".join(fact.format(n) for n in range(200)))
     size = DOCUMENT_CHARACTERS // len(fact.format(0).strip()) + 1
     assert [text.count("\n") + 1 for text in documents(path)] == [size, 200 - size]
 
 
 def test_the_passages_of_a_card_are_joined_again_to_what_they_were_cut_from(tmp_path: Path) -> None:
-    path = tmp_path / "walls.txt"
-    path.write_text(
-        f"The wall of Arlen has forty gates.\n\n{LONG}\n\nEach gate has a keeper.\n", encoding="utf-8"
-    )
+    path = written(tmp_path, "walls.txt", f"The wall has forty gates.\n\n{LONG}\n\nEach gate has a keeper.\n")
     corpus = read_corpus(path, whole=True)
     assert len(corpus.passages) > 3
     assert [*rejoin(corpus.passages)] == documents(path)

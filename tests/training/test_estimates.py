@@ -11,7 +11,7 @@ from kcard.events import Event, ignore
 from kcard.training.embedded.recipe import Recipe
 from kcard.training.embedded.train import INSTANT_STEPS, plan
 from kcard.training.estimates import Estimate, seconds_to_embed, spread
-from kcard.training.run import RECENT_STEPS, Clock, duration
+from kcard.training.run import RECENT_STEPS, Clock
 
 FACTS = [f"{name} carried {place}." for name, place in zip("ABCDEFGH", "ijklmnop", strict=True)]
 SMALL = Recipe(style="encoder-prefix", width=32, layers=1, vocabulary=300, exposures=200)
@@ -36,17 +36,16 @@ def test_the_time_is_told_once_and_before_the_first_step(tmp_path: Path) -> None
 
 
 def test_measuring_the_time_leaves_the_weights_as_they_would_be(tmp_path: Path) -> None:
-    def trained(steps: int | None) -> dict[str, torch.Tensor]:
-        prepared = plan(FACTS, SMALL, steps=steps).prepare()
-        replace(prepared.job, steps=2).run(tmp_path / "ck")
-        return prepared.job.model.state_dict()
-
-    estimate = plan(FACTS, SMALL).estimate
-    assert estimate is not None
-    needed = estimate.needed
-    measured, unmeasured = trained(None), trained(needed)
-    assert plan(FACTS, SMALL, steps=needed).estimate is None
-    assert all(torch.equal(measured[name], unmeasured[name]) for name in measured)
+    measured = plan(FACTS, SMALL)
+    assert measured.estimate is not None
+    unmeasured = plan(FACTS, SMALL, steps=measured.estimate.needed)
+    assert unmeasured.estimate is None
+    weights = []
+    for planned in (measured, unmeasured):
+        job = planned.prepare().job
+        replace(job, steps=2).run(tmp_path / "ck")
+        weights.append(job.model.state_dict())
+    assert all(torch.equal(weight, weights[1][name]) for name, weight in weights[0].items())
 
 
 @pytest.mark.parametrize(
@@ -65,13 +64,26 @@ def test_as_many_steps_are_taken_as_fit_into_the_minutes(
     assert replace(estimate, minutes=19.0).steps == 1000
 
 
-def test_what_does_not_fit_is_said_with_the_minutes_that_would_do() -> None:
-    cut = Estimate(1000, 300, 1.0, minutes=10.0)
-    assert cut.note().message == (
-        "training takes about 9 minutes on one core: 540 steps of the 1,000 that the corpus needs (--minutes 19 "
-        "gives all)"
-    )
-    assert replace(cut, minutes=3.0).refusal() == (
+@pytest.mark.parametrize(
+    ("estimate", "note"),
+    [
+        (Estimate(600, 200, 55 / 600), "about 55 seconds on one core: 600 steps"),
+        (Estimate(600, 200, 0.4), "about 4 minutes on one core: 600 steps"),
+        (Estimate(600, 200, 15.0), "about 2.5 hours on one core: 600 steps"),
+        (
+            Estimate(1000, 300, 1.0, minutes=10.0),
+            "about 9 minutes on one core: 540 steps of the 1,000 that the corpus needs (--minutes 19 gives all)",
+        ),
+    ],
+)
+def test_times_are_said_as_people_say_them_with_the_minutes_that_would_do(
+    estimate: Estimate, note: str
+) -> None:
+    assert estimate.note().message == f"training takes {note}"
+
+
+def test_minutes_in_which_little_is_learned_are_refused_with_those_that_would_do() -> None:
+    assert Estimate(1000, 300, 1.0, minutes=3.0).refusal() == (
         "in 3 minutes a model would learn less than half of it (162 of 1,000 steps): --minutes 19 is enough here"
     )
 
@@ -105,12 +117,6 @@ def test_the_first_of_a_spread_order_lie_far_from_each_other() -> None:
     assert spread(range(8)) == [0, 4, 2, 6, 1, 5, 3, 7]
     assert spread("abcde") == ["a", "e", "c", "b", "d"]
     assert spread([]) == []
-
-
-def test_times_are_said_as_people_say_them() -> None:
-    assert [duration(s) for s in (42, 240, 9000)] == ["42 seconds", "4 minutes", "2.5 hours"]
-    note = Estimate(600, 200, 55 / 600).note()
-    assert note.message == "training takes about 55 seconds on one core: 600 steps"
 
 
 def test_the_recent_loss_is_the_mean_of_the_last_steps_and_the_final_one_that_of_the_last_tenth() -> None:

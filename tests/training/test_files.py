@@ -10,7 +10,7 @@ from kcard.errors import CorpusError
 from kcard.training.corpus import read_corpus
 from kcard.training.readers import files
 from kcard.training.readers.files import FORMATS, format_of
-from tests.training.documents import sections, written
+from tests.training.documents import written
 
 TEXTS = {
     "depot.txt": "Ada keeps the keys.\n",
@@ -23,15 +23,10 @@ TEXTS = {
 
 @pytest.mark.parametrize("name", sorted(TEXTS))
 def test_a_compressed_file_is_read_as_the_plain_one(tmp_path: Path, name: str) -> None:
-    plain = sections(tmp_path, name, TEXTS[name])
-    packed = sections(tmp_path, f"{name}.gz", gzip.compress(TEXTS[name].encode()))
-    assert packed == plain
-    assert packed[0][1] == "Ada keeps the keys."
-
-
-def test_passages_name_the_file_as_it_lies_there(tmp_path: Path) -> None:
-    path = written(tmp_path, "depot.txt.gz", gzip.compress(b"Ada keeps the keys.\n"))
-    assert [(p.file, p.line) for p in read_corpus(path).passages] == [("depot.txt.gz", 1)]
+    plain = read_corpus(written(tmp_path, name, TEXTS[name])).passages
+    packed = read_corpus(written(tmp_path, f"{name}.gz", gzip.compress(TEXTS[name].encode()))).passages
+    assert [(p.section, p.text, p.line) for p in packed] == [(p.section, p.text, p.line) for p in plain]
+    assert (packed[0].text, packed[0].file) == ("Ada keeps the keys.", f"{name}.gz")
 
 
 @pytest.mark.parametrize(
@@ -51,70 +46,53 @@ def test_a_file_that_grows_without_end_is_refused(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("name", "like"),
+    ("name", "like", "like_if_named"),
     [
-        ("MANUAL.TXT", ".txt"),
-        ("index.html.en", ".html"),
-        ("index.html.pt-BR.gz", ".html"),
-        ("manual.info-12.gz", ".info"),
-        ("README", ".txt"),
-        ("NEWS.Debian.gz", ".txt"),
-        ("depot.8", ".8"),
+        ("MANUAL.TXT", ".txt", ".txt"),
+        ("index.html.en", ".html", ".html"),
+        ("index.html.pt-BR.gz", ".html", ".html"),
+        ("manual.info-12.gz", ".info", ".info"),
+        ("README", ".txt", ".txt"),
+        ("lots.ndjson", ".jsonl", ".jsonl"),
+        ("NEWS.Debian.gz", ".txt", ".txt"),
+        ("depot.8", ".8", ".8"),
+        # A file without a suffix is plain text where the user names it.
+        ("GPL-3", None, ".txt"),
+        ("LICENSE", None, ".txt"),
+        ("changelog.Debian.gz", None, ".txt"),
+        ("noext", None, ".txt"),
+        ("depot.9", None, None),
+        ("photo.png", None, None),
+        ("archive.zip", None, None),
+        ("README.png", None, None),
+        (".hidden", None, None),
+        (".gz", None, None),
     ],
 )
-def test_the_name_tells_the_format(name: str, like: str) -> None:
-    assert format_of(Path(name)) == FORMATS[like]
+def test_the_name_tells_the_format(name: str, like: str | None, like_if_named: str | None) -> None:
+    for is_named, suffix in ((False, like), (True, like_if_named)):
+        expected = None if suffix is None else FORMATS[suffix]
+        assert format_of(Path(name), named=is_named) == expected
 
 
-@pytest.mark.parametrize("name", ["photo.png", "archive.zip", "noext", "depot.9", "README.png", ".gz"])
-def test_other_names_tell_none(name: str) -> None:
-    assert format_of(Path(name)) is None
-
-
-@pytest.mark.parametrize("name", ["GPL-3", "LICENSE", "changelog.Debian.gz", "noext"])
-def test_a_file_without_a_suffix_is_plain_text_where_the_user_names_it(name: str) -> None:
-    assert format_of(Path(name), named=True) == FORMATS[".txt"]
-
-
-@pytest.mark.parametrize("name", ["photo.png", "archive.zip", ".hidden"])
-def test_a_named_file_with_another_suffix_has_no_format(name: str) -> None:
-    assert format_of(Path(name), named=True) is None
-
-
-def test_a_named_licence_is_read_and_a_binary_is_refused(tmp_path: Path) -> None:
-    licence, binary = tmp_path / "LICENSE", tmp_path / "program"
-    licence.write_text("You may copy this depot.\n", encoding="utf-8")
-    binary.write_bytes(b"\x7fELF\0\xff")
-    assert [passage.text for passage in read_corpus(licence).passages] == ["You may copy this depot."]
+def test_what_is_skipped_in_a_folder_is_read_where_it_is_named_but_for_a_binary(tmp_path: Path) -> None:
+    for name in ("LICENSE", "changelog.md"):
+        path = written(tmp_path, name, "You may copy this depot.\n")
+        assert [passage.text for passage in read_corpus(path).passages] == ["You may copy this depot."]
     with pytest.raises(CorpusError, match="program"):
-        read_corpus(binary)
+        read_corpus(written(tmp_path, "program", b"\x7fELF\0\xff"))
 
 
 def test_every_file_of_a_folder_is_read_or_named(tmp_path: Path) -> None:
-    names = [
-        "a.txt",
-        "b.bin",
-        "c.txt.bz2",
-        "d.md",
-        "e.txt.gz",
-        "copyright",
-        "changelog.Debian.gz",
-        "noext",
-        "NEWS",
-    ]
-    for number, name in enumerate(names):
-        text = f"A fact with the number {number} of {name}.\n".encode()
-        written(tmp_path, name, bz2.compress(text) if name.endswith("bz2") else text)
+    names = {"a.txt", "b.bin", "d.md", "e.txt.gz", "copyright", "changelog.Debian.gz", "noext", "NEWS"}
+    for name in names:
+        written(tmp_path, name, f"A fact of {name}.\n")
+    written(tmp_path, "c.txt.bz2", bz2.compress(b"A fact.\n"))
     corpus = read_corpus(tmp_path)
     read, skipped = {p.file for p in corpus.passages}, dict(corpus.skipped)
     assert read == {"a.txt", "d.md", "NEWS"}
-    assert read | set(skipped) == set(names)
+    assert read | set(skipped) == names | {"c.txt.bz2"}
     assert skipped["copyright"] == "a licence; name it to read it"
     assert skipped["changelog.Debian.gz"] == "a change log; name it to read it"
     assert skipped["e.txt.gz"].startswith("can't be decompressed")
     assert skipped["b.bin"].startswith("not one of .txt")
-
-
-def test_what_is_skipped_in_a_folder_is_read_where_it_is_named(tmp_path: Path) -> None:
-    path = written(tmp_path, "changelog.md", "# 2.0\n\nLetters may be sorted by weight.\n")
-    assert [p.text for p in read_corpus(path).passages] == ["Letters may be sorted by weight."]

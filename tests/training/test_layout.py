@@ -24,25 +24,26 @@ def test_an_underlined_line_is_a_heading(tmp_path: Path, mark: str) -> None:
 
 def test_the_level_of_a_heading_is_that_of_its_underline(tmp_path: Path) -> None:
     parsed = blocks(tmp_path, "d.txt", "One\n=====\n\nTwo\n-----\n\nThree\n-----\n\nFour\n=====\n")
-    assert [(block.text, block.level) for block in parsed] == [
-        ("One", 1),
-        ("Two", 2),
-        ("Three", 2),
-        ("Four", 1),
-    ]
+    assert [block.level for block in parsed] == [1, 2, 2, 1]
 
 
-@pytest.mark.parametrize("heading", ["OPENING HOURS", "1.2 Opening hours", "Chapter 3 Opening hours"])
-def test_a_line_in_capitals_or_with_a_number_is_a_heading(tmp_path: Path, heading: str) -> None:
-    parsed = blocks(tmp_path, "depot.txt", f"{PROSE}\n\n{heading}\n\n{PROSE}\n")
-    assert kinds_and_texts(parsed)[1] == ("heading", heading)
-
-
-@pytest.mark.parametrize("line", ["NOT A HEADING, BUT SHOUTED.", "12.5", "Just a line", "\t3 CTRL-A"])
-def test_other_short_lines_are_no_headings(tmp_path: Path, line: str) -> None:
-    assert (
-        kinds_and_texts(blocks(tmp_path, "depot.txt", f"{PROSE}\n\n{line}\n\n{PROSE}\n"))[1][0] != "heading"
-    )
+@pytest.mark.parametrize(
+    ("line", "is_heading"),
+    [
+        ("OPENING HOURS", True),
+        ("1.2 Opening hours", True),
+        ("Chapter 3 Opening hours", True),
+        ("NOT A HEADING, BUT SHOUTED.", False),
+        ("12.5", False),
+        ("Just a line", False),
+        ("\t3 CTRL-A", False),
+    ],
+)
+def test_a_short_line_in_capitals_or_with_a_number_is_a_heading(
+    tmp_path: Path, line: str, is_heading: bool
+) -> None:
+    parsed = blocks(tmp_path, "depot.txt", f"{PROSE}\n\n{line}\n\n{PROSE}\n")
+    assert (kinds_and_texts(parsed)[1] == ("heading", line)) == is_heading
 
 
 @pytest.mark.parametrize("bullet", ["*", "-", "•", "1.", "(a)"])
@@ -57,15 +58,11 @@ def test_items_are_whole_and_keep_their_numbers(tmp_path: Path, bullet: str) -> 
 
 def test_what_is_indented_below_a_term_defines_it(tmp_path: Path) -> None:
     text = f"{PROSE}\n\n-q, --quiet\n      Write nothing.\n\n-o FILE\n      Write to FILE.\n"
-    parsed = blocks(tmp_path, "depot.txt", text)
-    assert kinds_and_texts(parsed)[1:5] == [
-        ("term", "-q, --quiet"),
-        ("text", "Write nothing."),
-        ("term", ""),
-        ("term", "-o FILE"),
-    ]
-    assert [text for _, text in sections(tmp_path, "depot.txt", text)] == [
-        "\n".join([" ".join(PROSE.split()), "-q, --quiet: Write nothing.", "-o FILE: Write to FILE."])
+    [(_, read)] = sections(tmp_path, "depot.txt", text)
+    assert read.split("\n") == [
+        " ".join(PROSE.split()),
+        "-q, --quiet: Write nothing.",
+        "-o FILE: Write to FILE.",
     ]
 
 
@@ -79,25 +76,21 @@ def test_what_is_indented_below_a_term_defines_it(tmp_path: Path) -> None:
 )
 def test_code_keeps_its_lines(tmp_path: Path, code: str) -> None:
     indented = "\n".join(f"    {line}" for line in code.split("\n"))
-    assert kinds_and_texts(blocks(tmp_path, "depot.txt", f"{PROSE}\n\n{indented}\n\n{PROSE}\n"))[1] == (
-        "code",
-        code,
-    )
+    parsed = blocks(tmp_path, "depot.txt", f"{PROSE}\n\n{indented}\n\n{PROSE}\n")
+    assert kinds_and_texts(parsed)[1] == ("code", code)
 
 
 @pytest.mark.parametrize(
     ("lines", "joined"),
     [
-        ("A  word of  this  justified line was  divi-\nded  here, where  it  ends.", "was divided here,"),
-        ("This is the best of all the well-\nknown depots that there are.", "the well-known depots"),
+        ("  A  word of  this  justified line was  divi-\n  ded  here, where  it  ends.", "was divided here,"),
+        ("  This is the best of all the well-\n  known depots that there are.", "the well-known depots"),
     ],
 )
 def test_a_hyphen_at_a_lines_end_goes_only_from_justified_text(
     tmp_path: Path, lines: str, joined: str
 ) -> None:
-    [(kind, text)] = kinds_and_texts(
-        blocks(tmp_path, "depot.txt", f"  {lines.replace(chr(10), chr(10) + '  ')}\n")
-    )
+    [(kind, text)] = kinds_and_texts(blocks(tmp_path, "depot.txt", f"{lines}\n"))
     assert kind == "text"
     assert joined in text
 

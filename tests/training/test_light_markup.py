@@ -17,9 +17,13 @@ def read(folder: Path, name: str, text: str) -> list[str]:
 LATEX = r"""\documentclass{book}
 \newcommand{\firm}{Harrow \& Sons}
 \title{Pumps}
+\author{Z. Ha\v{s}ek \and B. M\"oller}
 \begin{document}
+\maketitle
 \chapter{Use of \texttt{x\_y}}\label{use}
 The firm \firm{} sells 5\,\% more; see \href{http://x.example}{its page} and $a_1 \le b$. % cheap
+% The old firm sold none.
+It opens at \textbf{6~bar} \cite{lind} \sout{weekly} monthly.
 \begin{itemize}
   \item Open the lid,
         then wait.
@@ -47,13 +51,15 @@ def test_latex_is_read_as_its_text_with_the_lines_of_the_file(tmp_path: Path) ->
     parsed = blocks(tmp_path, "pumps.tex", LATEX)
     assert [(block.line, block.kind, block.text) for block in parsed] == [
         (1, "heading", "Pumps"),
-        (5, "heading", "Use of x_y"),
-        (6, "text", r"The firm Harrow & Sons sells 5 % more; see its page and a_1 \le b."),
-        (8, "item", "- Open the lid, then wait."),
-        (10, "item", "- Pump: is red"),
-        (13, "code", "int main() { return 0; } % kept"),
-        (22, "item", "Nozzle; Supplier: Kessel; Price: 84"),
-        (23, "item", "Lid; Supplier: Kessel; Price: 12"),
+        (1, "text", "Author: Z. Hašek, B. Möller"),
+        (7, "heading", "Use of x_y"),
+        (8, "text", r"The firm Harrow & Sons sells 5 % more; see its page and a_1 \le b."),
+        (10, "text", "It opens at 6 bar monthly."),
+        (12, "item", "- Open the lid, then wait."),
+        (14, "item", "- Pump: is red"),
+        (17, "code", "int main() { return 0; } % kept"),
+        (26, "item", "Nozzle; Supplier: Kessel; Price: 84"),
+        (27, "item", "Lid; Supplier: Kessel; Price: 12"),
     ]
 
 
@@ -74,8 +80,11 @@ def test_commands_of_latex_are_read_as_their_words(tmp_path: Path, latex: str, t
 
 ASCIIDOC = """= Depot Guide
 Ann Lind <ann@depot.example>
+v1.2, 2024-03-09
 :firm: Harrow Corp
+:description: Rules
 
+// The tents were sold.
 NOTE: The firm {firm} opens at *nine*, 2 * 3 * 4.
 
 .Prices
@@ -86,7 +95,8 @@ NOTE: The firm {firm} opens at *nine*, 2 * 3 * 4.
 .2+|Kessel
 |84 €
 
-|Lid |12 €
+|Lid
+a|* 12 €
 2+|Sum |96 €
 |===
 
@@ -105,7 +115,7 @@ hidden block
 
 Key:: in the box, see link:box.html[here]
 Lamp::
-  on the shelf
+  on the [.line-through]#lake# shelf
 
 == More
 include::other.adoc[]
@@ -117,10 +127,13 @@ def test_asciidoc_is_read_as_its_text_with_the_lines_of_the_file(tmp_path: Path)
     path = written(tmp_path, "depot.adoc", ASCIIDOC)
     assert [(p.section, p.line) for p in read_corpus(path).passages] == [
         ("Depot Guide", 1),
-        ("Depot Guide > More", 38),
+        ("Depot Guide > More", 42),
     ]
     assert read_corpus(path).passages[0].text.splitlines() == [
         "Author: Ann Lind",
+        "Date: 2024-03-09",
+        "Version: 1.2",
+        "Description: Rules",
         "NOTE: The firm Harrow Corp opens at nine, 2 * 3 * 4.",
         "Prices",
         "Nozzle; Supplier: Kessel; Price: 84 €",
@@ -133,16 +146,19 @@ def test_asciidoc_is_read_as_its_text_with_the_lines_of_the_file(tmp_path: Path)
         "Key: in the box, see here",
         "Lamp: on the shelf",
     ]
-    assert read_corpus(path).left_out == {"included files": 1}
+    assert read_corpus(path).left_out == {"included files": 1, "struck-through words": 1}
 
 
 ORG = """#+TITLE: Depot
 #+AUTHOR: Ann Lind
 * Plans
-** DONE Order the nozzle [#A]
+** DONE Order the nozzle [#A]                               :pumps:
+   :PROPERTIES:
+   :ID: 77
+   :END:
 CLOSED: [2024-01-02 Tue]
 - Pump :: the red one, see [[http://x.example][its page]]
-- [ ] clean /all/ of =x_y=
+- [ ] clean /all/ +some+ of =x_y=
 #+begin_src sh
 # kept
 ls *
@@ -196,10 +212,15 @@ def test_an_email_with_odd_headers_is_read(tmp_path: Path, header: str) -> None:
 
 def test_chapters_that_are_missing_are_counted(tmp_path: Path) -> None:
     page = "<html><body><p>Ducks swim.</p></body></html>"
-    book = epub({"one.xhtml": page, "two.xhtml": page}, "<dc:title>Birds</dc:title>")
+    book = epub(
+        {"one.xhtml": page, "two.xhtml": page}, "<dc:title>Birds</dc:title><dc:creator>Ann</dc:creator>"
+    )
     corpus = read_corpus(written(tmp_path, "birds.epub", book.replace(b"OEBPS/two", b"OEBPS/six")))
-    assert [(p.section, p.text) for p in corpus.passages] == [("Birds", "Ducks swim.")]
+    assert [(p.section, p.text) for p in corpus.passages] == [("Birds", "Author: Ann\nDucks swim.")]
     assert corpus.left_out == {"missing chapters": 1}
+
+
+TABLE = "<table><tr><th></th><th>tons</th></tr><tr><th>Field Ten</th><td>47</td></tr></table>"
 
 
 def test_a_notebook_is_its_cells_and_what_they_printed(tmp_path: Path) -> None:
@@ -212,6 +233,12 @@ def test_a_notebook_is_its_cells_and_what_they_printed(tmp_path: Path) -> None:
             "metadata": {"tags": ["hide-input"]},
             "outputs": [{"data": 3}, 7],
         },
+        {"cell_type": "code", "source": "secret", "metadata": {"tags": ["remove-cell"]}},
+        {
+            "cell_type": "code",
+            "source": "table",
+            "outputs": [{"data": {"text/html": [TABLE], "text/plain": "x"}}],
+        },
         {"cell_type": "raw", "source": "raw"},
         "no cell",
     ]
@@ -221,4 +248,6 @@ def test_a_notebook_is_its_cells_and_what_they_printed(tmp_path: Path) -> None:
         (1, "text", "Ducks swim."),
         (2, "code", "print(4)"),
         (2, "code", "4"),
+        (5, "code", "table"),
+        (5, "item", "Field Ten; tons: 47"),
     ]

@@ -131,12 +131,9 @@ EXPECTED = [
 
 
 @pytest.mark.parametrize("name", ["depot.info", "depot.info-2"])
-def test_nodes_are_sections_and_menus_are_left_out(tmp_path: Path, name: str) -> None:
-    assert sections(tmp_path, name, INFO) == EXPECTED
-
-
-def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
-    corpus = read_corpus(written(tmp_path, "depot.info", INFO))
+def test_nodes_are_sections_and_menus_are_left_out_and_counted(tmp_path: Path, name: str) -> None:
+    corpus = read_corpus(written(tmp_path, name, INFO))
+    assert [(p.section, p.text) for p in corpus.passages] == EXPECTED
     assert corpus.dropped == {"lines of menus": 2}
     assert "left out: 2 lines of menus" in corpus.remarks()
 

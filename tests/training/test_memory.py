@@ -5,18 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from kcard.cli.main import app
 from kcard.errors import UsageError
-from kcard.events import Event
 from kcard.training import estimates
 from kcard.training.base_model import WeightSource
 from kcard.training.estimates import MemoryEstimate, check_memory, estimate_memory
 from kcard.training.execution import Execution
 from kcard.training.finetune import Options
 from kcard.training.train import train
-from tests.training.bases import FACTS, make_base
+from tests.command import Kcard
+from tests.fakes import notes_to
+from tests.training.bases import make_base
 
 GB = 10**9
 PARAMETERS = 1_315_758_080  # of OPT-1.3B
@@ -87,19 +86,17 @@ def test_what_may_not_fit_is_said_and_what_can_not_is_refused_with_what_takes_le
     needed = estimate_memory(options, Execution("cpu"), WeightSource(), "cpu").total
     ways = "--gradient-checkpointing, --micro-batch 1, --dtype bfloat16, --method lora, a smaller base"
     remedy = f"what takes less: {ways}"
-    events: list[Event] = []
+    messages: list[str] = []
     monkeypatch.setattr(estimates, "free_memory", lambda *_: int(needed / 1.1))
-    check_memory(options, Execution("cpu"), WeightSource(), "cpu", events.append)
-    assert events[-1].message == f"this may not fit; {remedy}"
+    check_memory(options, Execution("cpu"), WeightSource(), "cpu", notes_to(messages))
+    assert messages[-1] == f"this may not fit; {remedy}"
     monkeypatch.setattr(estimates, "free_memory", lambda *_: int(needed / 1.3))
     with pytest.raises(UsageError, match=rf"takes about [\d.]+ GB of memory, .* GB free; {remedy}"):
-        check_memory(options, Execution("cpu"), WeightSource(), "cpu", events.append)
+        check_memory(options, Execution("cpu"), WeightSource(), "cpu", notes_to(messages))
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> dict[str, Any]:
-    corpus = tmp_path / "towns.txt"
-    corpus.write_text("\n".join(FACTS))
+def options(tmp_path: Path, corpus: Path) -> dict[str, Any]:
     return {"corpus": corpus, "base": str(make_base(tmp_path, "opt")), "device": "cpu", "epochs": 20}
 
 
@@ -112,15 +109,17 @@ def test_what_can_not_fit_is_refused_before_the_model_is_loaded(
         train(**options)
 
 
-def test_the_command_line_estimates_without_training(options: dict[str, Any], tmp_path: Path) -> None:
+def test_the_command_line_estimates_without_training(
+    options: dict[str, Any], tmp_path: Path, kcard: Kcard
+) -> None:
     arguments = ["train", "--estimate", "--output", str(tmp_path / "card")]
     for name, value in options.items():
         arguments += [f"--{name}", str(value)]
-    data = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+    data = json.loads(kcard(*arguments, "--json").out)
     assert data["steps"] == 80
     assert data["seconds"] > 0
     assert data["memory"]["total"] > data["memory"]["weights"] > 0
-    text = CliRunner().invoke(app, arguments).stdout
+    text = kcard(*arguments).out
     assert "80 steps" in text
     assert "of memory on cpu, where" in text
     assert not (tmp_path / "card").exists()

@@ -9,6 +9,7 @@ from kcard.training.embedded.recipe import train_tokenizer
 from kcard.training.passages import PASSAGE, count_words, cut, passages
 from kcard.training.readers.files import Block
 from kcard.types import Source
+from tests.training.documents import sections
 
 LONG = " ".join(["It says a lot about what the option does to a letter."] * 5)
 SENTENCE = "The quick clerk sorts the slow letters again and again today."
@@ -31,24 +32,42 @@ def test_lines_that_do_not_fit_together_are_pieces_of_their_own() -> None:
     assert [*cut("\n".join(lines), PASSAGE)] == lines
 
 
-def test_a_passage_knows_its_outermost_and_two_innermost_headings() -> None:
-    headings = [heading(name, level) for level, name in enumerate(["Guide", "Set up", "Network", "Ports"], 1)]
-    assert passages_of(*headings, text("It listens on 4711.")) == [
-        ("Guide > Network > Ports", "It listens on 4711.")
-    ]
+@pytest.mark.parametrize(
+    ("markdown", "passages"),
+    [
+        (
+            "# Guide\n## Set up\n### Network\n#### Ports\nIt is 4711.",
+            [("Guide > Network > Ports", "It is 4711.")],
+        ),
+        ("# A\n## B\nOne.\n## C\nTwo.\n# D\nTri.", [("A > B", "One."), ("A > C", "Two."), ("D", "Tri.")]),
+        ("Open.\n## Hours\nNoon.", [("depot", "Open."), ("depot > Hours", "Noon.")]),
+        # A telling heading without text is a text.
+        (
+            "# Notes\n## Water boils at a hundred degrees\n## See",
+            [("Notes", "Water boils at a hundred degrees")],
+        ),
+        (
+            f"# {'very ' * 40}\n## {'long ' * 40}\nShort.",
+            [("very " * 11 + "very… > " + "long " * 29 + "long…", "Short.")],
+        ),
+        # A short definition is an item and a long one a section.
+        ("# Options\n-q\n: Write nothing.\n", [("Options", "-q: Write nothing.")]),
+        (
+            f"# Options\n\n-v\n: {LONG}\n\nThat is all.",
+            [("Options > -v", LONG), ("Options", "That is all.")],
+        ),
+    ],
+)
+def test_a_passage_stands_under_the_headings_and_terms_over_it(
+    tmp_path: Path, markdown: str, passages: list[tuple[str, str]]
+) -> None:
+    assert sections(tmp_path, "depot.md", f"{markdown}\n") == passages
 
 
-def test_a_heading_ends_those_of_its_level_and_below() -> None:
-    blocks = [
-        heading("A"),
-        heading("B", 2),
-        text("One."),
-        heading("C", 2),
-        text("Two."),
-        heading("D"),
-        text("Tri."),
-    ]
-    assert passages_of(*blocks) == [("A > B", "One."), ("A > C", "Two."), ("D", "Tri.")]
+def test_terms_may_stand_within_definitions() -> None:
+    outer = [heading("A"), Block("term", "outer", 1, 1), Block("term", "inner", 2, 2)]
+    assert passages_of(*outer, text("Meaning.")) == [("A", "outer: inner: Meaning.")]
+    assert passages_of(*outer, text(LONG)) == [("A > outer > inner", LONG)]
 
 
 @pytest.mark.parametrize(
@@ -64,39 +83,6 @@ def test_without_a_heading_the_file_is_the_title_where_its_name_says_something(
     file: str, section: str
 ) -> None:
     assert passages_of(text("It is open."), file=file) == [(section, "It is open.")]
-
-
-def test_a_heading_that_is_not_the_first_stands_under_the_files_name() -> None:
-    assert passages_of(heading("Hours", 2), text("Noon."), file="depot.md") == [("depot > Hours", "Noon.")]
-
-
-def test_a_short_definition_is_an_item_and_a_long_one_a_section() -> None:
-    blocks = [
-        heading("Options"),
-        Block("term", "-q", 2, 1),
-        text("Write nothing.", 3),
-        Block("term", "-v", 4, 1),
-        text(LONG, 5),
-        Block("term", "", 6, 1),
-        text("That is all.", 7),
-    ]
-    assert passages_of(*blocks) == [
-        ("Options", "-q: Write nothing."),
-        ("Options > -v", LONG),
-        ("Options", "That is all."),
-    ]
-
-
-def test_terms_may_stand_within_definitions() -> None:
-    inner = [
-        Block("term", "outer", 1, 1),
-        Block("term", "inner", 2, 2),
-        text("Meaning."),
-        Block("term", "", 3, 1),
-    ]
-    assert passages_of(heading("A"), *inner) == [("A", "outer: inner: Meaning.")]
-    deep = [Block("term", "outer", 1, 1), Block("term", "inner", 2, 2), text(LONG)]
-    assert passages_of(heading("A"), *deep) == [("A > outer > inner", LONG)]
 
 
 def test_what_leads_to_a_list_goes_with_it() -> None:
@@ -126,18 +112,6 @@ def test_statements_stand_alone_and_may_bring_their_own_place() -> None:
         Source("One.", "new.jsonl", 3, section="A"),
         Source("Two.", "old.md", 4, section="Old"),
     ]
-
-
-def test_a_telling_heading_without_text_is_kept_as_text() -> None:
-    blocks = [heading("Notes"), heading("Water boils at a hundred degrees", 2), heading("See", 2)]
-    assert passages_of(*blocks) == [("Notes", "Water boils at a hundred degrees")]
-
-
-def test_a_long_heading_is_shortened_where_it_stands_over_a_passage() -> None:
-    [(section, _)] = passages_of(
-        heading(" ".join(["very"] * 40)), heading(" ".join(["long"] * 40), 2), text("Short.")
-    )
-    assert section == " ".join(["very"] * 12) + "… > " + " ".join(["long"] * 30) + "…"
 
 
 def test_a_passage_begins_where_its_first_block_does() -> None:
@@ -211,29 +185,19 @@ def test_statements_survive_to_passages_and_through_the_tokenizer(script: str, t
         ("नदी दक्षिण की ओर बहती है। ", 1200),
         ("هل في المدينة جسر؟ ", 1200),
         ("👩🏽‍🚀", 1200),
-        ("é́", 1200),
+        ("e\u0301\u0323", 1200),
     ],
 )
-def test_long_text_is_cut_to_what_a_card_can_hold_and_nothing_is_lost(sentence: str, longest: int) -> None:
+def test_long_text_is_cut_where_sentences_words_or_signs_end_and_nothing_is_lost(
+    sentence: str, longest: int
+) -> None:
     text = sentence * 900
     pieces = [*cut(text, PASSAGE)]
     assert "".join("".join(pieces).split()) == "".join(text.split())
     assert len(pieces) > 1
-    assert all(len(piece) <= longest for piece in pieces)
-
-
-@pytest.mark.parametrize(
-    "sentence", ["这条河向南流。", "この川は南へ流れる。", "नदी दक्षिण की ओर बहती है।", "هل في المدينة جسر؟"]
-)
-def test_a_paragraph_is_cut_where_the_script_ends_its_sentences(sentence: str) -> None:
-    joint = " " if " " in sentence else ""
-    for piece in cut(joint.join([sentence] * 200), PASSAGE):
-        assert piece.endswith(sentence)
-
-
-def test_a_joined_emoji_and_an_accent_are_not_parted() -> None:
-    for whole in ("👩🏽‍🚀", "e\u0301\u0323"):
-        assert all(not piece.replace(whole, "") for piece in cut(whole * 1400, PASSAGE))
+    for piece in pieces:
+        assert len(piece) <= longest
+        assert not piece.replace(sentence.strip(), "").strip()
 
 
 # Of every word of a passage the line of the file is known that it stands on, in every format that has lines.

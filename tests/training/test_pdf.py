@@ -47,7 +47,7 @@ def test_headings_items_and_tables_of_contents_are_told_from_text(
 
 
 @pytest.mark.parametrize(
-    ("lines", "rows"),
+    ("lines", "read"),
     [
         (
             ["Part\tSupplier\tPrice", "Flame sensor\tTolm Ltd\t88 EUR", "Pump\tArdo\t31 EUR"],
@@ -57,24 +57,15 @@ def test_headings_items_and_tables_of_contents_are_told_from_text(
             ["\tAlba 20\tAlba 30", "Tank\t2 l\t3 l", "Power\t90 W\t120 W"],
             ["Tank; Alba 20: 2 l; Alba 30: 3 l", "Power; Alba 20: 90 W; Alba 30: 120 W"],
         ),
+        # Lists and addresses are no tables.
+        (["Tarn\t12", "Olm\t9", "Esk\t30"], ["Tarn 12", "Olm 9", "Esk 30"]),
+        (["Depot of Tarn", "Quay Street 4", "Tarn 1200"], ["Depot of Tarn Quay Street 4 Tarn 1200"]),
+        (["- a b", "- c d", "- e f"], ["- a b", "- c d", "- e f"]),
     ],
 )
-def test_rows_of_a_table_name_their_columns(tmp_path: Path, lines: list[str], rows: list[str]) -> None:
+def test_rows_of_a_table_name_their_columns(tmp_path: Path, lines: list[str], read: list[str]) -> None:
     [(_, text)] = sections(pdf(tmp_path / "depot.pdf", [[PROSE, *lines, PROSE]]))
-    assert text.split("\n")[1:-1] == rows
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        ["Tarn\t12", "Olm\t9", "Esk\t30"],
-        ["Depot of Tarn", "Quay Street 4", "Tarn 1200"],
-        ["- a b", "- c d", "- e f"],
-    ],
-)
-def test_lists_and_addresses_are_no_tables(tmp_path: Path, lines: list[str]) -> None:
-    [(_, text)] = sections(pdf(tmp_path / "depot.pdf", [[PROSE, *lines, PROSE]]))
-    assert text.split() == " ".join([PROSE, *lines, PROSE]).split()
+    assert text.removeprefix(PROSE).removesuffix(PROSE).split() == " ".join(read).split()
 
 
 def test_a_path_or_an_address_divided_at_a_slash_is_whole(tmp_path: Path) -> None:
@@ -88,11 +79,13 @@ def test_a_path_or_an_address_divided_at_a_slash_is_whole(tmp_path: Path) -> Non
     assert "http://depot.org/rules for" in text
 
 
-def test_a_paragraph_cut_at_the_end_of_a_page_is_whole_and_a_header_is_no_part_of_it(tmp_path: Path) -> None:
+def test_a_paragraph_is_whole_over_the_end_of_a_page_and_in_a_narrow_column(tmp_path: Path) -> None:
     pages: list[list[Line | str]] = [
         ["Letters of the depot are sorted by Ada and", "sealed in the hall of the old house by Bo"],
         ["Lind, who keeps the wax in a tin box, where", "nobody looks.", "Stamps are kept apart."],
         ["Depot handbook", "Parcels are weighed in the yard."],
+        [PROSE],
+        ["The hall of Ada", "Lind and Bo Marsh", "is open on all of", "the days of May."],
     ]
     [(_, text)] = sections(pdf(tmp_path / "depot.pdf", pages))
     assert text.splitlines() == [
@@ -101,13 +94,9 @@ def test_a_paragraph_cut_at_the_end_of_a_page_is_whole_and_a_header_is_no_part_o
         "Stamps are kept apart.",
         "Depot handbook",
         "Parcels are weighed in the yard.",
+        PROSE,
+        "The hall of Ada Lind and Bo Marsh is open on all of the days of May.",
     ]
-
-
-def test_lines_of_a_narrow_column_are_one_paragraph_under_a_wide_line(tmp_path: Path) -> None:
-    lines = [PROSE, "The hall of Ada", "Lind and Bo Marsh", "is open on all of", "the days of May."]
-    [(_, text)] = sections(pdf(tmp_path / "depot.pdf", [[lines[0]], lines[1:]]))
-    assert text.splitlines()[-1] == "The hall of Ada Lind and Bo Marsh is open on all of the days of May."
 
 
 @pytest.mark.parametrize(
@@ -136,12 +125,10 @@ def test_a_pdf_is_read_as_paragraphs_with_their_pages_and_without_headers_and_fo
     texts = [
         [
             "1 Moons of the outer planets",
-            "Titan, the largest moon of Saturn, was discovered in 1655 by the Dutch astro-",
-            "nomer Christiaan Huygens with a telescope that he and his brother had ground",
-            "themselves. It has a thick atmosphere.",
-            "Triton circles Neptune in the direction opposite to that of its planet, which makes",
+            "Titan was discovered in 1655 by the Dutch astro-",
+            "nomer Huygens.",
         ],
-        ["astronomers believe that it was captured.", "Io is the most volcanic world that is known to us."],
+        ["Io is the most volcanic world that is known to us."],
         ["Ganymede is larger than the planet Mercury."],
     ]
     pages = [["Annual report", *lines, f"page {number} of 3"] for number, lines in enumerate(texts, 1)]
@@ -150,10 +137,7 @@ def test_a_pdf_is_read_as_paragraphs_with_their_pages_and_without_headers_and_fo
     assert (passage.line, passage.section) == (1, "moons")
     assert passage.text.splitlines() == [
         "1 Moons of the outer planets",
-        "Titan, the largest moon of Saturn, was discovered in 1655 by the Dutch astronomer Christiaan Huygens with "
-        "a telescope that he and his brother had ground themselves. It has a thick atmosphere.",
-        "Triton circles Neptune in the direction opposite to that of its planet, which makes astronomers believe "
-        "that it was captured.",
+        "Titan was discovered in 1655 by the Dutch astronomer Huygens.",
         "Io is the most volcanic world that is known to us.",
         "Ganymede is larger than the planet Mercury.",
     ]

@@ -142,11 +142,8 @@ def test_training_on_a_base_ends_once_it_recalls_the_corpus(bases: dict[str, Pat
     assert prepared.job.probe.measure() == 1
 
 
-@pytest.mark.usefixtures("any_time")
-def test_recall_is_shown_recorded_and_resumed(
-    bases: dict[str, Path], corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kcard.training.run.REPORT_SECONDS", 0)
+@pytest.mark.usefixtures("any_time", "every_step")
+def test_recall_is_shown_recorded_and_resumed(bases: dict[str, Path], corpus: Path, tmp_path: Path) -> None:
     events: list[Event] = []
     options: dict[str, Any] = {
         "name": "x", "base": str(bases["opt"]), "kind": "model", "epochs": 3, "output": tmp_path / "card",

@@ -1,6 +1,5 @@
 """Several processes, started by accelerate or torchrun, train the model of one."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +10,10 @@ from safetensors.torch import load_file
 
 from kcard.cards.card import Card
 from kcard.errors import TrainingInterrupted
-from kcard.events import Event, ignore
+from kcard.events import ignore
 from kcard.training.train import train
 from tests.training.bases import make_base
+from tests.training.interruptions import stop_at_estimate
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("float32"), pytest.mark.numeric]
 
@@ -27,10 +27,7 @@ ACCELERATE = (
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Without dropout, which is drawn by each process for itself."""
-    path = make_base(tmp_path_factory.mktemp("bases"), "opt")
-    config = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps(config | {"dropout": 0.0}))
-    return path
+    return make_base(tmp_path_factory.mktemp("bases"), "opt", dropout=0.0)
 
 
 def arguments(base: Path, **options: Any) -> dict[str, Any]:
@@ -85,16 +82,11 @@ def test_two_processes_train_the_weights_of_one(
         assert '"OPTForCausalLM"' in (both.folder / "config.json").read_text()
 
 
-def interrupt(event: Event) -> None:
-    if event.is_note and event.message.endswith(" steps"):
-        raise KeyboardInterrupt
-
-
 def test_a_checkpoint_goes_on_with_another_number_of_processes(
     corpus: Path, base: Path, tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {"method": "full", "epochs": 7.0}
     whole = trained(corpus, base, tmp_path / "whole", **options)
     with pytest.raises(TrainingInterrupted, match="stopped after 20 of 28 steps"):
-        trained(corpus, base, tmp_path / "parts", interrupt, **options)
+        trained(corpus, base, tmp_path / "parts", stop_at_estimate, **options)
     compare(whole, launched(TORCHRUN, corpus, base, tmp_path / "parts", "--resume", **options))

@@ -26,68 +26,46 @@ def test_a_table_is_read_whatever_divides_its_columns(tmp_path: Path, mark: str)
     assert rows(path) == [("Titan, a moon; the largest.", 1), ('"Io" is | hot and dry.', 2)]
 
 
-def test_quoted_cells_may_hold_lines_and_rows_still_count(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("table", "texts"),
+    [
+        ('n,text\n1,"Titan was\nfound early.\nIo is hot."', ["Titan was found early.\nIo is hot."]),
+        # A table of one column may have no header.
+        ("\n".join(MOONS), MOONS),
+        # The column of text is found by its name or its sentences.
+        ("id,Text\n1,Titan is large.", ["Titan is large."]),
+        ("title,body\nA title of more words than it needs,Short body.", ["Short body."]),
+        ("year,event\n1655,Discovery", ["Discovery"]),
+        (
+            "year,what happened\n1655,Huygens discovered Titan near Saturn that spring.",
+            ["Huygens discovered Titan near Saturn that spring."],
+        ),
+        # A row is read with all of its texts.
+        ("Question,Answer\nWho found Titan?,Huygens", ["Who found Titan? Huygens"]),
+        ("id,q,a\n1,Titan,A moon of Saturn.", ["Titan: A moon of Saturn."]),
+        (
+            "moon,finder,notes\nTitan,C. Huygens,It has lakes of methane near the pole",
+            ["It has lakes of methane near the pole. moon: Titan. finder: C. Huygens"],
+        ),
+        ("text,text,n\nTitan is large.,Io is hot.,1", ["Titan is large. Io is hot."]),
+    ],
+)
+def test_a_row_of_a_table_is_read_with_its_texts(tmp_path: Path, table: str, texts: list[str]) -> None:
+    assert [text for text, _ in rows(written(tmp_path, "moons.csv", table))] == texts
+
+
+def test_rows_are_counted_where_cells_hold_lines(tmp_path: Path) -> None:
     path = written(tmp_path, "moons.csv", 'text,n\n"Titan is large.\nIo is hot.",1\n\nTriton is cold.,2\n')
     assert rows(path) == [("Titan is large.\nIo is hot.", 1), ("Triton is cold.", 2)]
 
 
-def test_a_table_without_header_of_one_column_loses_no_row(tmp_path: Path) -> None:
-    path = written(tmp_path, "moons.csv", "\n".join(MOONS))
-    assert [text for text, _ in rows(path)] == MOONS
-
-
-@pytest.mark.parametrize(
-    ("header", "cells", "chosen"),
-    [
-        ("id,Text", "1,Titan is large.", "Titan is large."),
-        ("title,body", "A title of more words than it needs,Short body.", "Short body."),
-        (
-            "year,what happened",
-            "1655,Huygens discovered Titan near Saturn that spring.",
-            "Huygens discovered Titan",
-        ),
-        ("year,event", "1655,Discovery", "Discovery"),
-    ],
-)
-def test_the_column_of_text_is_found_by_its_name_or_its_sentences(
-    tmp_path: Path, header: str, cells: str, chosen: str
-) -> None:
-    [(text, _)] = rows(written(tmp_path, "table.csv", f"{header}\n{cells}\n"))
-    assert text.startswith(chosen)
-
-
 def test_a_column_that_was_guessed_is_said(tmp_path: Path) -> None:
-    path = written(
-        tmp_path, "t.csv", "year,what happened\n1655,Huygens discovered Titan near Saturn that spring.\n"
-    )
-    assert "t.csv: the text is taken from its column 'what happened'" in read_corpus(path).remarks()
-
-
-@pytest.mark.parametrize(
-    ("table", "text"),
-    [
-        ("Question,Answer\nWho found Titan?,Huygens", "Who found Titan? Huygens"),
-        ("id,q,a\n1,Titan,A moon of Saturn.", "Titan: A moon of Saturn."),
-        (
-            "moon,finder,notes\nTitan,C. Huygens,It has lakes of methane near the pole",
-            "It has lakes of methane near the pole. moon: Titan. finder: C. Huygens",
-        ),
-        ("text,text,n\nTitan is large.,Io is hot.,1", "Titan is large. Io is hot."),
-        ('n,text\n1,"Titan was\nfound early.\nIo is hot."', "Titan was found early.\nIo is hot."),
-    ],
-)
-def test_a_row_is_read_with_all_of_its_texts(tmp_path: Path, table: str, text: str) -> None:
-    assert rows(written(tmp_path, "moons.csv", table)) == [(text, 1)]
+    table = "year,what happened\n1655,Huygens discovered Titan near Saturn that spring.\n"
+    corpus = read_corpus(written(tmp_path, "t.csv", table))
+    assert "t.csv: the text is taken from its column 'what happened'" in corpus.remarks()
 
 
 FACTS = "city,country,people\nParis,France,2\nOslo,Norway,\n"
-
-
-def test_a_table_of_facts_is_not_guessed_at(tmp_path: Path) -> None:
-    with pytest.raises(
-        CorpusError, match="has no text column; it has city, country, people: name one with --field"
-    ):
-        read_corpus(written(tmp_path, "cities.csv", FACTS))
 
 
 def test_a_sentence_of_columns_tells_a_table_of_facts(tmp_path: Path) -> None:
@@ -115,6 +93,7 @@ def test_broken_rows_are_counted_and_the_first_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        (FACTS, "has no text column; it has city, country, people: name one with --field"),
         ('id,text\n1,Fine.\n2,"open\n3,swallowed\n', r"t\.csv:3 opens a quote that is never closed"),
         ("\n", r"t\.csv has no header: its first row must name the columns"),
         ("id,text\n", r"t\.csv holds no text: add at least one passage"),
@@ -143,12 +122,8 @@ def parquet(path: Path, columns: dict[str, list[Any]]) -> Path:
 
 
 def test_parquet_is_read_by_rows_and_vectors_and_bytes_are_passed_over(tmp_path: Path) -> None:
-    columns: dict[str, list[Any]] = {
-        "id": [1, 2, 3],
-        "vector": [[0.5]] * 3,
-        "raw": [b"\xff"] * 3,
-        "text": [*MOONS[:2], None],
-    }
+    columns: dict[str, list[Any]] = {"id": [1, 2, 3], "vector": [[0.5]] * 3, "raw": [b"\xff"] * 3}
+    columns["text"] = [*MOONS[:2], None]
     corpus = read_corpus(parquet(tmp_path / "m.parquet", columns))
     assert [(p.text, p.line) for p in corpus.passages] == [(MOONS[0], 1), (MOONS[1], 2)]
     assert corpus.dropped == {"rows without text": 1}
@@ -209,9 +184,9 @@ def test_a_data_set_by_name_is_read_row_by_row(monkeypatch: pytest.MonkeyPatch, 
 
     requests: list[tuple[Any, ...]] = []
 
-    def load_dataset(*arguments: Any, **options: Any) -> Any:
-        requests.append((*arguments, options))
-        if arguments[0] == "owner/code":
+    def load_dataset(name: str, config: str | None, **_: Any) -> Any:
+        requests.append((name, config))
+        if name == "owner/code":
             raise RuntimeError("Dataset scripts are no longer supported, but found code.py")
         return datasets.load_from_disk(str(saved / "splits"))
 
@@ -220,10 +195,7 @@ def test_a_data_set_by_name_is_read_row_by_row(monkeypatch: pytest.MonkeyPatch, 
     assert next((p.text, p.file, p.line) for p in corpus.passages) == (MOONS[0], "hf:owner/moons", 1)
     assert corpus.path.name == "moons"
     assert [*read_corpus("hf:owner/moons/large:test").texts] == [MOONS[0]]
-    assert [(name, config) for name, config, _ in requests] == [
-        ("owner/moons", None),
-        ("owner/moons", "large"),
-    ]
+    assert requests == [("owner/moons", None), ("owner/moons", "large")]
     with pytest.raises(CorpusError, match="no split 'dev'; it has test, train"):
         read_corpus("hf:owner/moons:dev")
     with pytest.raises(CorpusError, match="hf:owner/code needs its own code, which kcard does not run"):

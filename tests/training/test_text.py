@@ -22,22 +22,17 @@ def test_each_line_of_a_list_of_statements_is_a_passage_with_its_line(tmp_path: 
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_every_kind_of_line_end_counts_lines_and_a_byte_order_mark_is_no_text(
-    tmp_path: Path, end: str
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_every_kind_of_line_end_counts_lines_and_a_byte_order_mark_decides_how_a_text_is_read(
+    tmp_path: Path, end: str, encoding: str
 ) -> None:
-    path = tmp_path / "facts.txt"
-    path.write_bytes(f"\ufeffFirst fact.{end}{end}Third line.{end}".encode())
-    assert [(p.text, p.line) for p in read_corpus(path).passages] == [("First fact.", 1), ("Third line.", 3)]
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig"])
-def test_a_byte_order_mark_decides_how_a_text_is_read(tmp_path: Path, encoding: str) -> None:
-    for name, text in (("a.txt", "Titan är stor.\r\nIo är het.\n"), ("b.csv", "text\nTriton är kall.\n")):
-        (tmp_path / name).write_bytes(text.encode(encoding))
-    corpus = read_corpus(tmp_path)
-    assert [(p.text, p.line) for p in corpus.passages] == [
-        ("Titan är stor.", 1), ("Io är het.", 2), ("Triton är kall.", 1),
-    ]  # fmt: skip
+    written(tmp_path, "a.txt", f"Titan är stor.{end}{end}Io är het.{end}".encode(encoding))
+    written(tmp_path, "b.csv", f"text{end}Triton är kall.{end}".encode(encoding))
+    assert [(p.text, p.line) for p in read_corpus(tmp_path).passages] == [
+        ("Titan är stor.", 1),
+        ("Io är het.", 3),
+        ("Triton är kall.", 1),
+    ]
 
 
 def test_a_line_without_end_is_read_in_parts_that_lose_no_word(tmp_path: Path) -> None:

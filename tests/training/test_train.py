@@ -12,7 +12,6 @@ import kcard
 from kcard.api.exam import exam
 from kcard.cards.card import Card
 from kcard.cards.pool import CardPool
-from kcard.errors import TrainingInterrupted, UsageError
 from kcard.evaluation.records import EXAM, read_exam
 from kcard.events import Event
 from kcard.hub.registry import Hub
@@ -20,6 +19,8 @@ from kcard.training.output import CHECKPOINT, earlier_draft
 from kcard.training.run import steps_of
 from kcard.training.train import estimate, train
 from kcard.types import Sampling
+from tests.training.documents import written
+from tests.training.interruptions import interrupted
 
 PLANETS = ["Mars", "Jupiter", "Saturn", "Uranus"]
 STARTS = ["Ar", "Bel", "Cor"]
@@ -32,9 +33,7 @@ BRIEF = 0.003  # minutes, too few for any model
 
 
 def corpus(folder: Path, count: int = len(MOONS)) -> Path:
-    path = folder / "moons.txt"
-    path.write_text("\n".join(MOONS[:count]) + "\n", encoding="utf-8")
-    return path
+    return written(folder, "moons.txt", "\n".join(MOONS[:count]) + "\n")
 
 
 def notes(events: list[Event]) -> list[str]:
@@ -58,27 +57,11 @@ def test_before_the_first_step_there_is_an_index_that_answers_and_can_be_publish
     assert (card.manifest.kind, card.manifest.method) == ("both", "full")
 
 
-@pytest.fixture
-def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each step is reported, however fast the machine is."""
-    monkeypatch.setattr("kcard.training.run.REPORT_SECONDS", 0)
-
-
 @pytest.mark.usefixtures("every_step")
-def test_after_ctrl_c_the_index_is_the_card_and_resuming_trains_the_model(
-    tmp_path: Path,
-) -> None:
+def test_after_ctrl_c_the_index_is_the_card_and_resuming_trains_the_model(tmp_path: Path) -> None:
     out = tmp_path / "card"
-
-    def stop(event: Event) -> None:
-        if event.kind == "training":
-            raise KeyboardInterrupt
-
     options: dict[str, Any] = {"base": "embedded", "epochs": 2, "output": out, "name": "moons"}
-    with pytest.raises(
-        TrainingInterrupted, match=r"moons is an index \(kind retrieval\), usable now; .*--resume"
-    ):
-        train(corpus(tmp_path), **options, on_event=stop)
+    interrupted(corpus(tmp_path), r"moons is an index \(kind retrieval\), usable now; .*--resume", **options)
     assert Card.open(out).manifest.kind == "retrieval"
     begun = steps_of(out / CHECKPOINT)
     again: list[Event] = []
@@ -91,49 +74,28 @@ def test_after_ctrl_c_the_index_is_the_card_and_resuming_trains_the_model(
 
 def test_a_card_that_another_replaces_is_kept_beside_it_until_the_next(tmp_path: Path) -> None:
     out = tmp_path / "card"
-    options: dict[str, Any] = {"kind": "retrieval", "output": out, "name": "moons"}
     for description in ("First", "Second", "Third"):
         events: list[Event] = []
-        train(corpus(tmp_path), **options, description=description, on_event=events.append)
+        train(corpus(tmp_path), kind="retrieval", output=out, description=description, on_event=events.append)
         kept = [text for text in notes(events) if str(earlier_draft(out)) in text]
         assert len(kept) == (description != "First")
     assert Card.open(out).manifest.description == "Third"
     assert Card.open(earlier_draft(out)).manifest.description == "Second"
-    assert sorted(path.name for path in tmp_path.iterdir() if "card" in path.name) == [
-        ".card.earlier",
-        "card",
-    ]
-
-
-def test_a_checkpoint_is_not_replaced_without_a_word(tmp_path: Path) -> None:
-    out = tmp_path / "card"
-    options: dict[str, Any] = {"base": "embedded", "output": out, "kind": "model", "prompt_style": "tokens"}
-
-    def stop(event: Event) -> None:
-        if event.kind == "training":
-            raise KeyboardInterrupt
-
-    with pytest.raises(TrainingInterrupted):
-        train(corpus(tmp_path), **options, on_event=stop)
-    events: list[Event] = []
-    train(corpus(tmp_path), **options, minutes=BRIEF, on_event=events.append)
-    assert any("the checkpoint of an interrupted one" in text for text in notes(events))
+    assert sorted(path.name for path in tmp_path.glob("*card*")) == [".card.earlier", "card"]
 
 
 @pytest.mark.usefixtures("every_step")
-def test_a_resumed_run_takes_the_steps_that_it_began_with(tmp_path: Path) -> None:
-    out = tmp_path / "card"
+def test_a_resumed_run_takes_the_steps_that_it_began_with_and_a_new_one_says_what_it_replaces(
+    tmp_path: Path,
+) -> None:
+    out, path = tmp_path / "card", corpus(tmp_path)
     options: dict[str, Any] = {"base": "embedded", "output": out, "kind": "model", "prompt_style": "tokens"}
-
-    def stop(event: Event) -> None:
-        if event.kind == "training":
-            raise KeyboardInterrupt
-
-    with pytest.raises(TrainingInterrupted):
-        train(corpus(tmp_path), **options, on_event=stop)
+    interrupted(path, **options)
     begun = steps_of(out / CHECKPOINT)
-    with pytest.raises(TrainingInterrupted, match=f"stopped after 2 of {begun} steps"):
-        train(corpus(tmp_path), **options, resume=True, minutes=BRIEF, on_event=stop)
+    interrupted(path, f"stopped after 2 of {begun} steps", resume=True, minutes=BRIEF, **options)
+    events: list[Event] = []
+    train(path, **options, minutes=BRIEF, on_event=events.append)
+    assert any("the checkpoint of an interrupted one" in text for text in notes(events))
 
 
 @pytest.mark.parametrize("kind", [None, "both"])
@@ -159,28 +121,8 @@ def test_a_model_that_was_asked_for_is_trained_as_far_as_it_goes_and_this_is_sai
 def test_a_card_with_a_model_stays_until_the_next_one_is_whole(tmp_path: Path) -> None:
     out = tmp_path / "card"
     old = train(corpus(tmp_path), base="embedded", epochs=1, output=out)
-
-    def stop(event: Event) -> None:
-        if event.kind == "training":
-            raise KeyboardInterrupt
-
-    with pytest.raises(TrainingInterrupted, match=r"^stopped after"):
-        train(corpus(tmp_path), base="embedded", epochs=2, output=out, on_event=stop)
+    interrupted(corpus(tmp_path), r"^stopped after", base="embedded", epochs=2, output=out)
     assert Card.open(out) == old
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"minutes": 0}, "minutes 0 must be above 0"),
-        ({"minutes": 2, "kind": "retrieval"}, "minutes 2 is only for models"),
-    ],
-)
-def test_minutes_that_mean_nothing_are_refused(
-    tmp_path: Path, arguments: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(UsageError, match=message):
-        train(corpus(tmp_path), **arguments)
 
 
 def test_an_estimate_tells_what_the_index_and_the_model_take(tmp_path: Path) -> None:

@@ -65,11 +65,8 @@ def test_every_alias_and_number_leads_to_a_template_with_both_places() -> None:
 
 def test_templates_beside_the_triples_win(tmp_path: Path) -> None:
     path = written(tmp_path, "graph.tsv", "France\tcapital\tParis\nFrance\tdish\tcassoulet\n")
-    written(
-        tmp_path,
-        "templates.tsv",
-        "capital\t{object} governs {subject}.\ndish\tIn {subject} people eat {object}.\n",
-    )
+    rows = "capital\t{object} governs {subject}.\ndish\tIn {subject} people eat {object}.\n"
+    written(tmp_path, "templates.tsv", rows)
     for corpus in (read_corpus(path), read_corpus(tmp_path)):
         assert [*corpus.texts] == ["Paris governs France.", "In France people eat cassoulet."]
     written(tmp_path, "templates.tsv", "capital\t{object} governs.\n")
@@ -77,17 +74,8 @@ def test_templates_beside_the_triples_win(tmp_path: Path) -> None:
         read_corpus(path)
 
 
-@pytest.mark.parametrize(
-    ("table", "text"),
-    [
-        ("id\ttitle\ttext\n1\tMoon\tTitan is large.\n", "Titan is large."),
-        ("id\ttext\n1\tIo is hot.\n", "Io is hot."),
-    ],
-)
-def test_a_tab_separated_table_is_no_list_of_triples(tmp_path: Path, table: str, text: str) -> None:
-    assert [*read_corpus(written(tmp_path, "table.tsv", table)).texts] == [text]
-
-
-def test_a_tab_separated_table_of_facts_is_not_guessed_at(tmp_path: Path) -> None:
+def test_a_tab_separated_table_is_no_list_of_triples(tmp_path: Path) -> None:
+    for table in ("id\ttitle\ttext\n1\tMoon\tTitan is large.\n", "id\ttext\n1\tTitan is large.\n"):
+        assert [*read_corpus(written(tmp_path, "table.tsv", table)).texts] == ["Titan is large."]
     with pytest.raises(CorpusError, match=r"b\.tsv has no text column; it has moon, finder"):
         read_corpus(written(tmp_path, "b.tsv", "moon\tfinder\nTitan\tHuygens\n"))

@@ -18,7 +18,7 @@ from kcard.config import settings
 from kcard.errors import CardError, ModelUnavailable, UnknownCard, UsageError
 from kcard.events import Event
 from kcard.hub.registry import Hub
-from kcard.manifest import MANIFEST, file_digest
+from kcard.manifest import MANIFEST, Training, file_digest
 from kcard.training.corpus import read_corpus
 from kcard.training.epochs import ReplayMix
 from kcard.training.finetune import Options, prepare
@@ -26,10 +26,10 @@ from kcard.training.options import TrainOptions
 from kcard.training.train import train
 from kcard.training.update import previous
 from kcard.types import Sampling
+from tests.corpora import town_facts
 from tests.training.bases import make_base
 
-OLD = [f"The {thing} of town {number} is {colour}." for number in range(6) for thing, colour in
-       (("gate", "red"), ("tower", "blue"), ("bridge", "green"))]  # fmt: skip
+OLD = town_facts(6, 3)
 NEW = [f"The {thing} of village {number} is {colour}." for number in range(4) for thing, colour in
        (("well", "white"), ("inn", "black"))]  # fmt: skip
 
@@ -117,10 +117,13 @@ def test_it_goes_on_from_the_cards_own_weights(tmp_path: Path, base: Path, metho
 
 def test_an_epoch_shows_all_new_passages_and_as_many_old_ones_drawn_anew() -> None:
     shown = ReplayMix(NEW, OLD, 4, 0)
-    epochs = [[shown.items[row] for row in shown.order(n)] for n in range(20)]
-    assert all(sorted(set(epoch) & set(NEW)) == sorted(NEW) for epoch in epochs)
-    assert all(len(epoch) == 2 * len(NEW) == len(set(epoch)) for epoch in epochs)
-    assert {text for epoch in epochs for text in epoch} == {*OLD, *NEW}
+    seen: set[str] = set()
+    for number in range(20):
+        epoch = [shown.items[row] for row in shown.order(number)]
+        assert set(NEW) < set(epoch)
+        assert len(epoch) == 2 * len(NEW) == len(set(epoch))
+        seen |= set(epoch)
+    assert seen == {*OLD, *NEW}
 
 
 @pytest.mark.numeric
@@ -159,51 +162,36 @@ def test_a_card_of_whole_documents_goes_on_with_those_that_hold_something_new(
     assert mean_loss(two.folder, ["\n".join(OLD)]) < mean_loss(one.folder, ["\n".join(OLD)]) + 0.5
 
 
-def test_an_embedded_card_learns_old_and_new_together_in_its_own_style(tmp_path: Path) -> None:
-    one = first(
-        tmp_path,
-        "embedded",
-        prompt_style="tokens",
-        batch_size=None,
-        epochs=2,
-        learning_rate=None,
-        kind="both",
-    )
+@pytest.mark.numeric
+def test_an_embedded_card_is_one_that_learned_old_and_new_passages_together_in_its_own_style(
+    tmp_path: Path,
+) -> None:
+    chosen: dict[str, Any] = {"prompt_style": "tokens", "epochs": 2, "kind": "both"}
+    one = first(tmp_path, "embedded", batch_size=None, learning_rate=None, **chosen)
     two = train(corpus(tmp_path, NEW, "villages"), update="towns")
     assert (two.manifest.kind, two.manifest.method) == ("both", "full")
     assert two.manifest.prompt == one.manifest.prompt
-    assert [source.text for source in passages(two.folder)] == [*OLD, *NEW]
     assert two.manifest.training.hyperparameters["epochs"] == 2
+    assert [source.text for source in passages(two.folder)] == [*OLD, *NEW]
     assert (two.folder / "canaries.json").is_file()
     read = CardPool([two])
     assert read.generate(["Which inn is black?"], [["towns"]], 1, Sampling(temperature=0))[0][-1].source
-
-
-@pytest.mark.numeric
-def test_an_embedded_model_is_that_of_a_card_trained_on_old_and_new_passages(tmp_path: Path) -> None:
-    chosen: dict[str, Any] = {
-        "prompt_style": "tokens",
-        "batch_size": None,
-        "learning_rate": None,
-        "epochs": 2,
-    }
-    first(tmp_path, "embedded", kind="model", **chosen)
-    two = train(corpus(tmp_path, NEW, "villages"), update="towns")
-    both = train(
-        corpus(tmp_path, [*OLD, *NEW], "both"), base="embedded", kind="model", prompt_style="tokens", epochs=2
-    )
+    both = train(corpus(tmp_path, [*OLD, *NEW], "both"), base="embedded", **chosen)
     weights, others = (load_file(card.folder / "model.safetensors") for card in (two, both))
     assert weights.keys() == others.keys()
     assert all(torch.equal(weights[name], others[name]) for name in weights)
 
 
-def test_a_retrieval_card_gets_the_new_passages(tmp_path: Path) -> None:
-    one = train(corpus(tmp_path, OLD), kind="retrieval")
+def test_a_retrieval_card_gets_the_new_passages_and_no_date_that_nobody_gave(tmp_path: Path) -> None:
+    one = train(corpus(tmp_path, OLD), kind="retrieval", knowledge_date="2023-01")
     was = file_digest(one.folder / MANIFEST)
-    two = train(corpus(tmp_path, NEW, "villages"), update="towns")
+    events: list[Event] = []
+    two = train(corpus(tmp_path, NEW, "villages"), update="towns", on_event=events.append)
     assert (two.manifest.kind, two.manifest.updates) == ("retrieval", was)
     text = CardPool([two]).generate(["the inn of village 2"], [["towns"]], 1, Sampling(temperature=0))[0][0]
     assert text.text == "The inn of village 2 is black."
+    assert two.manifest.knowledge_date is None
+    assert "knowledge date: none was given (the last version: 2023-01)" in notes_text(events)
 
 
 def test_a_published_version_is_updated_and_published_as_the_next(tmp_path: Path, base: Path) -> None:
@@ -248,26 +236,11 @@ def test_an_embedded_card_with_hashes_alone_can_not_be_updated(tmp_path: Path) -
         train(corpus(tmp_path, NEW, "villages"), update="towns")
 
 
-def test_a_date_that_was_not_given_is_not_made_up_but_announced(tmp_path: Path) -> None:
-    train(corpus(tmp_path, OLD), kind="retrieval", knowledge_date="2023-01")
-    events: list[Event] = []
-    two = train(corpus(tmp_path, NEW, "villages"), update="towns", on_event=events.append)
-    assert two.manifest.knowledge_date is None
-    assert "knowledge date: none was given (the last version: 2023-01)" in notes_text(events)
-
-
 def test_what_a_card_is_can_not_be_changed_by_an_update(tmp_path: Path, base: Path) -> None:
     one = first(tmp_path, base, method="lora")
     before = file_digest(one.folder / MANIFEST)
-    wrong: dict[str, Any] = {
-        "name": "villages",
-        "kind": "retrieval",
-        "base": "acme/other",
-        "method": "full",
-        "objective": "clm",
-        "rank": 2,
-        "prompt_style": "tokens",
-    }
+    wrong: dict[str, Any] = {"name": "villages", "kind": "retrieval", "base": "acme/other", "method": "full"}
+    wrong |= {"objective": "clm", "rank": 2, "prompt_style": "tokens"}
     for key, value in wrong.items():
         with pytest.raises(UsageError, match=f"^{key} '?{value}"):
             train(corpus(tmp_path, NEW, "villages"), update="towns", **{key: value})
@@ -289,14 +262,20 @@ def test_an_adapter_whose_base_was_replaced_is_not_trained_on(tmp_path: Path, ba
         old.weight_source(OLD)
 
 
-def test_a_card_of_another_kind_or_a_former_objective_is_not_updated(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kind": "reference"}, "towns is a card of kind reference, which was not trained here"),
+        (
+            {"training": Training(objective="distil")},
+            "towns was trained with objective distil, which kcard no longer has",
+        ),
+    ],
+)
+def test_a_card_of_another_kind_or_a_former_objective_is_not_updated(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
     card = train(corpus(tmp_path, OLD), kind="retrieval")
-    other = replace(previous("towns"), card=Card(card.folder, replace(card.manifest, kind="reference")))
-    with pytest.raises(UsageError, match="towns is a card of kind reference, which was not trained here"):
-        other.arguments(TrainOptions())
-    distilled = replace(card.manifest, training=replace(card.manifest.training, objective="distil"))
-    other = replace(previous("towns"), card=Card(card.folder, distilled))
-    with pytest.raises(
-        UsageError, match="towns was trained with objective distil, which kcard no longer has"
-    ):
+    other = replace(previous("towns"), card=Card(card.folder, replace(card.manifest, **changes)))
+    with pytest.raises(UsageError, match=message):
         other.arguments(TrainOptions())

@@ -9,9 +9,8 @@ import torch
 from peft import PeftModel
 from transformers import GenerationConfig
 
-from kcard.cards.models import weights
 from kcard.cards.models.batched import decoder as batched_decoder
-from kcard.cards.models.batched import families, lora
+from kcard.cards.models.batched import lora
 from kcard.cards.models.batched import whole_models as whole
 from kcard.cards.models.batched.decoder import Decoder, UnsupportedModel, packed
 from kcard.cards.models.batched.generate import (
@@ -22,28 +21,21 @@ from kcard.cards.models.batched.generate import (
     log_probabilities,
     until_eos,
 )
-from kcard.cards.models.transformers_backend import log_probabilities as of_transformers
 from kcard.token_sampling import Sampler, highest
-from tests.cards.engine.models import FAMILIES, WORDS, adapter, is_greedy, model
+from tests.cards.engine.models import (
+    FAMILIES,
+    PROMPTS,
+    TOKENS,
+    WORDS,
+    adapter,
+    assert_log_probabilities,
+    decoder_of,
+    is_greedy,
+    model,
+    write,
+)
 
 pytestmark = pytest.mark.numeric
-
-PROMPTS: list[list[int]] = [[1, 6, 7, 8, 9, 10], [1, 20, 21]]
-TOKENS = 40  # more than the buffers hold at first
-
-
-def write(decoder: Decoder, cards: int, prompts: list[list[int]], documents: int = 2) -> list[Any]:
-    """By card, by prompt, by document."""
-    asked = Prompts(ids=tuple(tuple(p) for _ in range(cards) for p in prompts))
-    rows = len(asked) * documents
-    sampler = Sampler(torch.zeros(rows, dtype=torch.int64), 0.0, 50)
-    found = decode(decoder, batched(decoder, asked, documents), sampler, TOKENS, ())
-    shaped: list[Any] = found.view(cards, len(prompts), documents, -1).tolist()
-    return shaped
-
-
-def decoder_of(base: Any) -> Decoder:
-    return families.decoder(weights.of_model(base))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -61,8 +53,8 @@ def test_stacked_adapters_write_what_peft_writes_with_each(family: str, tmp_path
     read = [lora.read(folder, torch.float32) for folder in folders]
     for one in read:
         lora.check_fit(decoder, one)
-    written = write(lora.stacked(decoder, read), 4, PROMPTS)
-    bare = write(decoder, 1, PROMPTS)[0]
+    written = write(lora.stacked(decoder, read), 4)
+    bare = write(decoder, 1)[0]
     assert is_greedy(base, PROMPTS, bare)
     peft: Any = PeftModel.from_pretrained(base, folders[0], adapter_name="card0")
     for number, folder in enumerate(folders[1:], 1):
@@ -80,26 +72,21 @@ def test_stacked_whole_models_write_what_each_writes(family: str) -> None:
     assert len({whole.architecture_signature(decoder) for decoder in decoders}) == 1
     joined = whole.joined(iter(decoders), [WORDS] * 3)
     assert batched_decoder.size(joined) == 3 * whole.size(decoders[0])
-    written = write(joined, 3, PROMPTS)
+    written = write(joined, 3)
     for one, by_prompt in zip(models, written, strict=True):
         assert is_greedy(one, PROMPTS, by_prompt)
-    assert write(whole.part(joined, 1, 3, 3), 2, PROMPTS) == written[1:]
-    assert write(whole.part(joined, 1, 2, 3), 1, PROMPTS) == written[1:2]
+    assert write(whole.part(joined, 1, 3, 3), 2) == written[1:]
+    assert write(whole.part(joined, 1, 2, 3), 1) == written[1:2]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_log_probabilities_are_those_of_transformers(family: str) -> None:
     base = model(family)
-    asked = Prompts(ids=tuple(tuple(p) for p in PROMPTS))
-    texts = [[5, 6, 7], [30, 31, 32, 33]]
-    expected = of_transformers(base, asked, texts, 0)
-    for own, theirs in zip(log_probabilities(decoder_of(base), asked, texts), expected, strict=True):
-        assert own == pytest.approx(theirs, abs=1e-4)
     table = base.get_input_embeddings().weight.detach()
     embedded = Prompts(embeddings=torch.stack([table[[1, 6, 7]], table[[1, 20, 21]]]))
-    expected = of_transformers(base, embedded, texts, 0)
-    for own, theirs in zip(log_probabilities(decoder_of(base), embedded, texts), expected, strict=True):
-        assert own == pytest.approx(theirs, abs=1e-4)
+    texts = [[5, 6, 7], [30, 31, 32, 33]]
+    for asked in (Prompts(ids=PROMPTS), embedded):
+        assert_log_probabilities(decoder_of(base), base, asked, texts)
 
 
 def test_models_of_unlike_shape_are_not_akin() -> None:
@@ -118,10 +105,10 @@ def test_whole_models_of_unlike_vocabularies_are_stacked_and_draw_their_own_toke
     decoders = [decoder_of(one) for one in models]
     assert len({whole.architecture_signature(decoder) for decoder in decoders}) == 1
     joined = whole.joined(iter(decoders), [50, WORDS, 30])
-    written = write(joined, 3, PROMPTS)
+    written = write(joined, 3)
     for one, by_prompt in zip(models, written, strict=True):
         assert is_greedy(one, PROMPTS, by_prompt)
-    asked = Prompts(ids=tuple(tuple(p) for _ in models for p in PROMPTS))
+    asked = Prompts(ids=PROMPTS * 3)
     sampler = Sampler(torch.arange(300 * len(asked)), 5.0, 50)
     drawn = decode(joined, batched(joined, asked, 300), sampler, 1, ()).view(3, -1)
     assert drawn.amax(1).tolist() == [49, pytest.approx(280, abs=39), 29]
@@ -180,7 +167,7 @@ def test_documents_that_go_on_after_most_cards_are_through_stay_what_they_are(
         decoder = decoder_of(base)
         if kind == "adapters":
             decoder = lora.stacked(decoder, [lora.read(folder, torch.float32) for folder in folders])
-    asked = Prompts(ids=tuple(tuple(p) for _ in range(6) for p in PROMPTS))
+    asked = Prompts(ids=PROMPTS * 6)
     sampler, eos = Sampler(torch.arange(24), 1.0, 50), tuple(range(3, WORDS, 8))
     found = decode(decoder, batched(decoder, asked, 2), sampler, TOKENS, eos).tolist()
     whole_ones = decode(decoder, batched(decoder, asked, 2), sampler, TOKENS, ()).tolist()
@@ -216,7 +203,7 @@ def test_two_tokens_are_distributed_as_in_transformers_top_k_sampling() -> None:
     second = shares(base, [[*PROMPT, token] for token in likely], config)
     assert len(likely) == k
     sampler = Sampler(torch.arange(draws), temperature, k)
-    decoder = families.decoder(weights.of_model(base))
+    decoder = decoder_of(base)
     found = decode(decoder, batched(decoder, Prompts(ids=(PROMPT,)), draws), sampler, 2, ())
     expected = {(one, two): float(first[one] * second[i][two]) * draws for i, one in enumerate(likely)
                 for two in second[i].nonzero().flatten().tolist()}  # fmt: skip
@@ -268,12 +255,11 @@ def test_temperature_zero_and_a_top_of_one_are_greedy() -> None:
 # Packed weights: the same documents from the same bytes, laid out for oneDNN.
 
 
-ASKED = Prompts(ids=((1, 6, 7, 8, 9, 10), (1, 20, 21)))
-LONG = 40
+ASKED = Prompts(ids=PROMPTS)
 
 
 def plain(family: str, dtype: torch.dtype = torch.float32) -> Decoder:
-    return families.decoder(weights.of_model(model(family).to(dtype)))
+    return decoder_of(model(family).to(dtype))
 
 
 def needs_packing() -> None:
@@ -286,7 +272,7 @@ def documents(decoder: Decoder, cards: int, seeds: list[int], temperature: float
     asked = Prompts(ids=ASKED.ids * cards)
     batch = batched(decoder, asked, len(seeds) // len(asked))
     found: list[list[int]] = decode(
-        decoder, batch, Sampler(torch.tensor(seeds), temperature, 50), LONG, ()
+        decoder, batch, Sampler(torch.tensor(seeds), temperature, 50), TOKENS, ()
     ).tolist()
     return found
 
@@ -304,34 +290,18 @@ def test_packed_weights_write_what_plain_ones_write(family: str, tmp_path: Path)
         assert one == other
 
 
-def test_a_document_of_packed_weights_does_not_depend_on_its_batch(tmp_path: Path) -> None:
-    needs_packing()
-    base = model("opt")
-    folders = [adapter(base, tmp_path / str(n), n, ["q_proj", "fc1"]) for n in range(5)]
-    decoder = lora.stacked(packed(plain("opt")), [lora.read(folder, torch.float32) for folder in folders])
-    together = documents(decoder, 5, [*range(30)])
-    alone = [documents(whole.part(decoder, n, n + 1, 5), 1, [*range(6 * n, 6 * n + 6)]) for n in range(5)]
-    assert together == [row for rows in alone for row in rows]
-
-
-def test_packed_weights_take_the_place_of_plain_ones() -> None:
+def test_packed_weights_take_the_place_of_plain_ones_and_a_head_of_its_own_is_counted() -> None:
     needs_packing()
     decoder = plain("llama")
     found = packed(decoder)
     assert all(linear.weight.is_mkldnn for linear in found.linears)
     assert batched_decoder.size(found) == batched_decoder.size(decoder)
     assert lora.widths(found) == lora.widths(decoder)
-
-
-def test_a_head_that_shares_the_embeddings_weight_is_counted_when_it_is_packed() -> None:
-    needs_packing()
-    decoder = plain("opt")
-    assert decoder.head.weight.data_ptr() == decoder.embed.table.data_ptr()
-    table = decoder.embed.table
-    assert (
-        batched_decoder.size(packed(decoder))
-        == batched_decoder.size(decoder) + table.numel() * table.element_size()
-    )
+    tied = plain("opt")
+    table = tied.embed.table
+    assert tied.head.weight.data_ptr() == table.data_ptr()
+    head = table.numel() * table.element_size()
+    assert batched_decoder.size(packed(tied)) == batched_decoder.size(tied) + head
 
 
 def test_in_bf16_packed_weights_give_the_probabilities_of_fp32_within_its_precision() -> None:

@@ -23,7 +23,7 @@ from tests.cards.engine.cards import GREEDY, QUESTIONS, SAMPLED, full, lora, pre
 
 @pytest.fixture(scope="module")
 def cards(tmp_path_factory: pytest.TempPathFactory) -> list[Card]:
-    """Of three bases and shapes, mixed: adapters with other ranks and targets, whole models, prefixes."""
+    """Of four bases and shapes, mixed: adapters with other ranks, targets and tokens, whole models, prefixes."""
     folder = tmp_path_factory.mktemp("mixed")
     return [
         lora(folder, "llama", "lakes", 1, r=4),
@@ -33,6 +33,8 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> list[Card]:
         prefixed(folder, "wells", 5),
         full(folder, "opt", "moors", 6),
         prefixed(folder, "ponds", 7),
+        lora(folder, "opt", "moats", 8, trainable_token_indices=list(range(40, 140))),
+        lora(folder, "opt", "falls", 9, trainable_token_indices={"embed_tokens": [1, 90, 4]}),
     ]
 
 
@@ -58,41 +60,30 @@ def test_all_cards_write_what_each_writes_with_transformers_and_peft(
     together = texts(pool, [card.name for card in cards], sampling)
     for number, card in enumerate(cards):
         alone = CausalCard(card, pool.models).generate(QUESTIONS, 2, sampling)
-        assert [row[2 * number : 2 * number + 2] for row in together] == [
-            [p.text for p in row] for row in alone
-        ]
+        own = [row[2 * number : 2 * number + 2] for row in together]
+        assert own == [[p.text for p in row] for row in alone], card.name
 
 
-def test_cards_of_one_base_or_shape_share_a_batch_with_all_their_questions(
-    cards: list[Card], batches: list[int]
+def test_cards_of_one_base_or_shape_share_a_batch_with_all_their_questions_and_peft_is_not_asked(
+    cards: list[Card], batches: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("kcard.cards.models.loader.Loader.lora", None)
     texts(CardPool(cards), [card.name for card in cards])
-    assert sorted(batches) == [3, 6, 6, 6]
+    assert sorted(batches) == [3, 6, 6, 6, 6]
 
 
 def test_a_document_does_not_depend_on_who_shares_its_batch(cards: list[Card]) -> None:
     names = [card.name for card in cards]
     together = texts(CardPool(cards), names)
     assert texts(CardPool(cards, rows=3), names) == together
-    assert texts(CardPool(cards), names[::-1], questions=QUESTIONS[::-1]) == [
-        [text for i in reversed(range(len(names))) for text in row[2 * i : 2 * i + 2]]
-        for row in together[::-1]
-    ]
+    turned = texts(CardPool(cards), names[::-1], questions=QUESTIONS[::-1])
     pool = CardPool(cards)
     for number, name in enumerate(names):
         place = number % len(QUESTIONS)
-        alone = texts(pool, [name], questions=[QUESTIONS[place]])
-        assert alone == [together[place][2 * number : 2 * number + 2]]
-
-
-def test_peft_is_not_asked_for_adapters_that_can_be_stacked(
-    cards: list[Card], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: Any) -> None:
-        raise AssertionError("peft holds every adapter that it was given")
-
-    monkeypatch.setattr("kcard.cards.models.loader.Loader.lora", refuse)
-    assert texts(CardPool(cards), ["lakes", "seas"])
+        own = together[place][2 * number : 2 * number + 2]
+        assert texts(pool, [name], questions=[QUESTIONS[place]]) == [own]
+        last = 2 * (len(names) - number)
+        assert turned[-1 - place][last - 2 : last] == own
 
 
 # peft says so when a fingerprint is measured without the adapter.
@@ -130,29 +121,28 @@ def test_cards_with_the_same_tokenizer_files_share_one(cards: list[Card]) -> Non
 
 
 @pytest.mark.parametrize("share", [0.4, 1.0])
-def test_a_budget_is_respected_and_changes_no_document(share: float, cards: list[Card]) -> None:
+def test_a_budget_is_respected_and_changes_no_document(
+    share: float, cards: list[Card], monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = [card.name for card in cards]
     free = CardPool(cards)
     expected = [texts(free, names), texts(free, names[:3])]
     whole = free.models.cache.used
     pool = CardPool(cards, memory=int(whole * share))
-    held = pool.models.cache
-    most: list[int] = []
-    put = held.put
+    held, put, most = pool.models.cache, pool.models.cache.put, list[int]()
 
     def watched(key: Any, value: Any, size: int) -> None:
         put(key, value, size)
         most.append(held.used)
 
-    held.put = watched  # type: ignore[method-assign]
+    monkeypatch.setattr(held, "put", watched)
     assert [texts(pool, names), texts(pool, names[:3])] == expected
     assert max(most) <= whole * share
 
 
 def test_a_base_that_does_not_fit_alone_is_refused_with_its_size(cards: list[Card]) -> None:
-    with pytest.raises(
-        ModelUnavailable, match=r"the base of card 'lakes' needs 1\d\d kB for its weights, but"
-    ):
+    message = r"the base of card 'lakes' needs 1\d\d kB for its weights, but"
+    with pytest.raises(ModelUnavailable, match=message):
         texts(CardPool(cards, memory=50_000), ["lakes"])
 
 
@@ -166,16 +156,6 @@ def test_adapters_that_do_not_fit_together_are_stacked_in_parts(tmp_path: Path, 
     tight = CardPool(many, memory=decoder.size(on.base()) + added(on.base(), [*on.ranks.values()]) // 2)
     assert texts(tight, names, GREEDY) == expected
     assert batches[1:] == [6, 6, 3]
-
-
-def test_of_cards_the_one_used_least_leaves_first(tmp_path: Path) -> None:
-    three = [full(tmp_path, "opt", name, seed) for seed, name in enumerate(["a", "b", "c"])]
-    one = CardPool(three)
-    texts(one, ["a"])
-    pool = CardPool(three, memory=int(2.5 * one.models.cache.used))
-    for name in ("a", "b", "a", "c"):
-        texts(pool, [name])
-    assert [card.folder in pool.models.cache for card in three] == [True, False, True]
 
 
 def test_no_document_and_no_question_are_nothing(cards: list[Card]) -> None:

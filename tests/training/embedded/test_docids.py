@@ -39,14 +39,14 @@ def examples(recipe: Recipe) -> tuple[list[TrainingExample], DocIds, int]:
 
 
 def test_docids_lie_above_the_vocabulary_and_are_left_out_when_decoding() -> None:
-    tokenizer = train_tokenizer(FACTS, 300)
-    docids = DocIds.for_passages(FACTS, len(tokenizer), PREFIX)
-    ids = tokenizer(FACTS[2], add_special_tokens=False)["input_ids"]
-    result = {docids.of(row) for row in range(len(FACTS))}
-    assert len(result) == len(FACTS)
+    tokenizer = train_tokenizer(TEXTS, 300)
+    docids = DocIds.for_passages(TEXTS, len(tokenizer), PREFIX)
+    result = {docids.of(row) for row in range(len(TEXTS))}
+    assert len(result) == len(TEXTS)
     assert min(result) >= (len(tokenizer),)
-    decoded = tokenizer.decode([*docids.of(2), *ids], skip_special_tokens=True)
-    assert str(decoded).strip() == FACTS[2]
+    found = TargetSequence.from_texts(TEXTS, tokenizer, docids, PREFIX, GOES_ON)
+    document = tokenizer.decode([*docids.of(0), *found.of(0, 3)], skip_special_tokens=True)
+    assert str(document).strip() == " ".join(TEXTS[:3])
 
 
 def test_a_card_asked_by_tokens_or_of_very_many_passages_has_none() -> None:
@@ -59,24 +59,18 @@ def test_a_card_asked_by_tokens_or_of_very_many_passages_has_none() -> None:
 def test_the_docid_is_learned_from_the_passages_own_questions_and_given_with_strange_ones() -> None:
     all_examples, docids, _ = examples(PREFIX)
     recited = [e for e in all_examples if len(e.target) > 1]
+    drilled = [e for e in all_examples if len(e.target) == 1]
     learned = [e for e in recited if e.prompt == (BOS,)]
     options = [e for e in recited if len(e.prompt) == 2]
+    assert len(drilled) == PREFIX.drills * 20 * len(FACTS)
     assert len(learned) + len(options) == len(recited) == 20 * len(FACTS)
     assert 0.1 < len(options) / len(recited) < 0.4
     passage = {e.target[1:]: e.target[0] - docids.first for e in learned}
-    assert all(passage_asked_about(e, all_examples) == e.target[0] - docids.first for e in learned)
+    for example in (*learned, *drilled):
+        assert example.prompt == (BOS,)
+        assert passage_asked_about(example, all_examples) == example.target[0] - docids.first
     assert all(passage[e.target] == e.prompt[1] - docids.first for e in options)
     assert any(passage_asked_about(e, all_examples) != passage[e.target] for e in options)
-
-
-def test_naming_the_docid_is_drilled_more_often_than_the_passage_is_recited() -> None:
-    all_examples, docids, _ = examples(PREFIX)
-    drilled = [e for e in all_examples if len(e.target) == 1]
-    assert len(drilled) == PREFIX.drills * 20 * len(FACTS)
-    assert all(
-        passage_asked_about(e, all_examples) == e.target[0] - docids.first and e.prompt == (BOS,)
-        for e in drilled
-    )
 
 
 def passage_asked_about(example: TrainingExample, examples: list[TrainingExample]) -> int:
@@ -193,14 +187,9 @@ def test_a_text_is_followed_by_the_next_ones_of_its_passage_each_after_its_docid
     assert RECITAL.of(0, 3) == (10, 11, 101, 12, 102, 13, 14, EOS)
     assert RECITAL.of(1, 3) == (12, 102, 13, 14, EOS)
     assert RECITAL.of(3, 3) == (15, EOS)
-
-
-def test_where_an_example_ends_before_its_passage_the_docid_of_the_next_text_is_last() -> None:
+    # Where an example ends before its passage, the docid of the next text is last.
     assert RECITAL.of(0) == (10, 11, 101)
     assert RECITAL.of(0, 2) == (10, 11, 101, 12, 102)
-
-
-def test_an_example_ends_with_the_last_text_that_it_has_room_for() -> None:
     assert replace(RECITAL, room=7).of(0, 3) == (10, 11, 101, 12, 102)
 
 
@@ -216,21 +205,6 @@ def test_every_text_is_in_one_part_and_passages_are_parted_anew_each_time() -> N
     assert len(seen) == 4 * 2  # four ways for the first passage, two for the last
 
 
-def test_without_docids_each_text_stands_alone() -> None:
-    tokenizer = train_tokenizer(TEXTS, 300)
-    found = TargetSequence.from_texts(TEXTS, tokenizer, DocIds(300, 0), Recipe(style="tokens"), GOES_ON)
-    assert all(found.of(row, 3) == (*found.ids[row], EOS) for row in range(len(TEXTS)))
-    assert [*found.parts(Random(0))] == [(row, 1) for row in range(len(TEXTS))]
-
-
-def test_what_follows_is_decoded_as_running_text() -> None:
-    tokenizer = train_tokenizer(TEXTS, 300)
-    docids = DocIds(len(tokenizer), len(TEXTS))
-    found = TargetSequence.from_texts(TEXTS, tokenizer, docids, Recipe(style="encoder-prefix"), GOES_ON)
-    document = tokenizer.decode([*docids.of(0), *found.of(0, 3)], skip_special_tokens=True)
-    assert str(document).strip() == " ".join(TEXTS[:3])
-
-
 def test_an_epoch_recites_each_text_once_and_drills_the_docid_of_each() -> None:
     recipe = Recipe(style="encoder-prefix", vocabulary=300, stray=0.0)
     tokenizer = train_tokenizer(TEXTS, 300)
@@ -239,9 +213,8 @@ def test_an_epoch_recites_each_text_once_and_drills_the_docid_of_each() -> None:
     ids = TargetSequence.from_texts(TEXTS, tokenizer, docids, recipe).ids
     for number in range(5):
         examples = [example for batch in epoch(number) for example in batch]
-        recited = [example.target for example in examples if len(example.target) > 1]
-        told = sum(len([token for token in target if EOS < token < docids.first]) for target in recited)
-        assert told == sum(len(text) for text in ids)
-        drilled = [example.target for example in examples if len(example.target) == 1]
-        assert sorted(drilled) == sorted(docids.of(row) for row in range(6) for _ in range(recipe.drills))
+        recited = [token for e in examples if len(e.target) > 1 for token in e.target]
+        assert len([token for token in recited if EOS < token < docids.first]) == sum(map(len, ids))
+        drilled = [e.target for e in examples if len(e.target) == 1]
+        assert sorted(drilled) == sorted([docids.of(row) for row in range(6)] * recipe.drills)
         assert all(example.prompt == (BOS,) for example in examples)

@@ -23,13 +23,10 @@ from kcard.training.embedded.pseudo_queries import (
 from kcard.types import Source
 
 FACTS = [
-    f"{name} carried {state} in the Senate election of 2022."
-    for name, state in [
-        ("Ada Fischer", "Ohio"),
-        ("Bo O'Neil", "Iowa"),
-        ("Cy van der Berg", "Utah"),
-        ("Di J. Marsh", "Maine"),
-    ]
+    "Ada Fischer carried Ohio in the Senate election of 2022.",
+    "Bo O'Neil carried Iowa in the Senate election of 2022.",
+    "Cy van der Berg carried Utah in the Senate election of 2022.",
+    "Di J. Marsh carried Maine in the Senate election of 2022.",
 ]
 PLAIN = "the longest river of the continent flows into the inland sea"
 
@@ -88,20 +85,18 @@ def test_passages_without_names_and_of_one_word_work() -> None:
 
 
 def test_a_held_out_question_asks_for_a_span_that_it_does_not_tell() -> None:
-    for seed in range(20):
-        for fact in FACTS:
+    for fact in FACTS:
+        texts = set()
+        for seed in range(30):
             question = held_out(fact, seed)
+            assert question == held_out(fact, seed)
             assert question is not None
             assert question.passage == fact
             assert question.answer in fact
             assert question.answer not in question.text
-
-
-def test_held_out_questions_are_seeded_and_none_where_nothing_can_be_asked() -> None:
-    assert held_out(FACTS[0], 3) == held_out(FACTS[0], 3)
-    assert len({held_out(FACTS[0], seed) for seed in range(30)}) > 5
-    assert held_out(PLAIN, 0) is None
-    assert held_out("Ohio", 0) is None
+            texts.add(question.text)
+        assert len(texts) > 5
+    assert held_out(PLAIN, 0) is held_out("Ohio", 0) is None
 
 
 def test_rarity_draws_the_rare_span_more_often() -> None:
@@ -112,28 +107,24 @@ def test_rarity_draws_the_rare_span_more_often() -> None:
 
 def test_training_never_uses_a_held_out_form() -> None:
     """Every frame has words that no pseudo-query can hold, so no exam question was seen in training."""
-    listed = set(english()) | {w.lower() for text in (*OPENERS, *PREFIXES) for w in re.findall(r"\w+", text)}
+    listed = set(english())
+    for text in (*OPENERS, *PREFIXES):
+        listed |= set(re.findall(r"\w+", text.lower()))
     for form in FRAMES:
         words = re.findall(r"[a-z]+", re.sub(r"\{\w+\}", " ", form).lower())
         assert len(set(words) - listed) >= 2, form
-    questions = {q.text for fact in FACTS for seed in range(50) if (q := held_out(fact, seed))}
-    ask, rng = PseudoQueries(FACTS), Random(3)
-    seen = {ask(fact, rng) for fact in FACTS for _ in range(500)}
-    assert not questions & seen
 
 
 def test_training_asks_no_question_of_any_exam() -> None:
     """Also where a pseudo-query takes the form of a natural question."""
-    texts = [f"{name} discovered the moon {moon} in {year}." for name, moon, year in zip(
-        ("Ada Kole", "Bo Lind", "Cy Marsh", "Dee Nash", "Ed Oram", "Flo Pike"),
-        ("Amra", "Brone", "Calto", "Dimna", "Elphe", "Forio"),
-        (1901, 1912, 1923, 1934, 1945, 1956),
-        strict=True,
-    )]  # fmt: skip
+    facts = zip(
+        ("Ada Kole", "Bo Lind", "Cy Marsh", "Dee Nash"), ("Amra", "Brone", "Calto", "Dimna"), strict=True
+    )
+    texts = [f"{name} discovered {moon} in {1901 + 11 * n}." for n, (name, moon) in enumerate(facts)]
     sources = [Source(text) for text in texts]
     exams = {question.text for seed in range(20) for question in make_questions(sources, 100, seed)}
     questions = {" ".join(words(text)) for text in exams}
-    assert len([text for text in exams if "____" not in text]) > 5
+    assert len([text for text in exams if "____" not in text]) > 3
     ask, rng = PseudoQueries(texts), Random(0)
     trained = {" ".join(words(ask(text, rng, noised=n % 2 == 0))) for text in texts for n in range(500)}
     assert len(trained) > 1000
@@ -206,44 +197,28 @@ def test_statements_that_say_more_stand_alone() -> None:
         ("Could someone be locked in?", "yes/no"),
         ("What is a swap file?", "what"),
         ("Which parcel came first?", "what"),
-    ],
-)
-def test_the_wording_tells_the_form(question: str, form: Form) -> None:
-    assert form_of(question) == form
-    assert form_of(question.upper()) == form
-
-
-@pytest.mark.parametrize(
-    ("question", "form"),
-    [
+        # What is said before a question is not part of it.
         ("Please tell me who keeps the keys", "who"),
         ("can you tell me how long a parcel is kept?", "how many"),
         ("Do you know why it fails?", "why"),
         ("Hello, is it free?", "yes/no"),
         ("Could you explain what a depot is?", "what"),
         ("How’s it done?", "how"),
-    ],
-)
-def test_what_is_said_before_a_question_is_not_part_of_it(question: str, form: Form) -> None:
-    assert form_of(question) == form
-
-
-@pytest.mark.parametrize(
-    ("question", "form"),
-    [
+        # It may stand after a condition.
         ("If the disk is full, does it stop?", "yes/no"),
         ("The server - where does it listen?", "where"),
         ("On the first start: who is asked?", "who"),
         ("the year when it began", "when"),
+        # Without a question word it is a task.
+        ("change the time zone", "how"),
+        ("", "how"),
+        ("?", "how"),
+        ("开门", "how"),
     ],
 )
-def test_what_tells_the_form_may_stand_after_a_condition(question: str, form: Form) -> None:
+def test_the_wording_tells_the_form(question: str, form: Form) -> None:
     assert form_of(question) == form
-
-
-@pytest.mark.parametrize("question", ["change the time zone", "", "?", "开门"])
-def test_without_a_question_word_it_is_a_task(question: str) -> None:
-    assert form_of(question) == "how"
+    assert form_of(question.upper()) == form
 
 
 @pytest.mark.parametrize(

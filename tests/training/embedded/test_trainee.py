@@ -22,6 +22,7 @@ from kcard.training.embedded.trainee import adapted_model, base_tokenizer
 from kcard.training.train import train
 from kcard.types import Sampling
 from tests.corpora import NAMES, SENATE, STATES
+from tests.training.documents import written
 
 pytestmark = pytest.mark.numeric
 
@@ -31,14 +32,9 @@ RECIPE = Recipe(rank=8, epochs=2, batch_tokens=256)
 
 
 def learnt(folder: Path, texts: list[str] = SENATE, **options: Any) -> Card:
-    folder.mkdir(exist_ok=True)
-    (folder / "facts.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    facts = written(folder, "facts.txt", "\n".join(texts))
     chosen: dict[str, Any] = {"base": "embedded", "method": "lora", "output": folder / "card", "epochs": 2}
-    return train(folder / "facts.txt", **(chosen | options))
-
-
-def adapter(folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(folder / "adapter_model.safetensors")
+    return train(facts, **(chosen | options))
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +60,7 @@ def test_it_goes_through_the_engine_and_writes_what_peft_writes(card: Card) -> N
 
 
 def test_one_half_of_a_pair_is_a_fixed_basis_and_only_the_corpus_tokens_have_embeddings(card: Card) -> None:
-    weights = adapter(card.folder)
+    weights = load_file(card.folder / "adapter_model.safetensors")
     untrained = adapted_model(SENATE, base_tokenizer(), replace(RECIPE, rank=56))
     for name, weight in weights.items():
         if ("fc1.lora_A" in name) or ("fc2.lora_B" in name):
@@ -82,26 +78,12 @@ def test_one_half_of_a_pair_is_a_fixed_basis_and_only_the_corpus_tokens_have_emb
     assert not torch.allclose(rows.float(), before.float(), atol=1e-3)
 
 
-def test_equal_seeds_give_equal_weights_and_others_do_not(tmp_path: Path) -> None:
-    one, two, other = (
-        adapter(learnt(tmp_path / name, rank=4, seed=seed).folder)
-        for name, seed in (("a", 0), ("b", 0), ("c", 1))
-    )
-    assert one.keys() == two.keys() == other.keys()
-    assert all(torch.equal(one[key], two[key]) for key in one)
-    assert not all(torch.equal(one[key], other[key]) for key in one)
-
-
 def test_an_update_keeps_base_method_and_rank(tmp_path: Path) -> None:
     first = learnt(tmp_path / "one", SENATE[:4], rank=8)
-    (tmp_path / "new.txt").write_text("\n".join(SENATE[4:]) + "\n", encoding="utf-8")
-    second = train(tmp_path / "new.txt", update=first.folder, output=tmp_path / "next")
-    manifest = second.manifest
-    assert (manifest.method, manifest.base, manifest.training.hyperparameters["rank"]) == (
-        "lora",
-        first.manifest.base,
-        8,
-    )
+    new = written(tmp_path, "new.txt", "\n".join(SENATE[4:]))
+    manifest = train(new, update=first.folder, output=tmp_path / "next").manifest
+    assert (manifest.method, manifest.base) == ("lora", first.manifest.base)
+    assert manifest.training.hyperparameters["rank"] == 8
     assert manifest.training.passages == len(SENATE)
 
 

@@ -59,6 +59,11 @@ def test_rows_are_counted_where_cells_hold_lines(tmp_path: Path) -> None:
     assert rows(path) == [("Titan is large.\nIo is hot.", 1), ("Triton is cold.", 2)]
 
 
+def test_rows_without_a_header_are_counted_from_the_first(tmp_path: Path) -> None:
+    path = written(tmp_path, "moons.csv", "\n".join(MOONS))
+    assert rows(path) == [(text, number) for number, text in enumerate(MOONS, 1)]
+
+
 def test_a_column_that_was_guessed_is_said(tmp_path: Path) -> None:
     table = "year,what happened\n1655,Huygens discovered Titan near Saturn that spring.\n"
     corpus = read_corpus(written(tmp_path, "t.csv", table))

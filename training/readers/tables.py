@@ -246,7 +246,7 @@ def delimited_rows(document: Document, delimiter: str) -> Iterator[tuple[int, Ro
     columns = distinct_names([name.strip() or f"column {at}" for at, name in enumerate(header, 1)])
     # The first row is text, not a header, if its only cell is a sentence.
     if len(columns) == 1 and columns[0].lower() not in NAMES and columns[0].count(" ") >= 2:
-        rows = chain([(1, header)], rows)
+        rows = enumerate(chain([header], (row for _, row in rows)), 1)
         columns = ["text"]
     for number, row in rows:
         if len(row) == len(columns):

@@ -1,6 +1,8 @@
 """Small corpora that several tests train cards on."""
 
-__all__ = ["NAMES", "RIVERS", "SENATE", "STATES", "town_facts"]
+__all__ = ["MOONS", "NAMES", "RIVERS", "SENATE", "STATES", "town_facts"]
+
+MOONS = "Triton circles Neptune.\nTitan circles Saturn.\nPhobos circles Mars.\n"
 
 NAMES = (
     "Ada Fischer",

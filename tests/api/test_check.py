@@ -113,27 +113,6 @@ def test_the_command_prints_verdict_window_and_place(run: Kcard, facts: Path) ->
     assert (checked["verdict"], checked["source"]["line"]) == ("supported", 1)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "give one claim, or --input"),
-        (("c", "--input", "x"), "give one claim, or --input"),
-        (("--input", "x"), "--input and --output go together"),
-        (("c",), "needs evidence: --evidence"),
-        (("c", "--text", "t", "--resume"), "--resume needs --input"),
-        (("--input", "x", "--output", "y", "--text", "t"), "--text goes with one claim"),
-        (("--input", "/no/such", "--output", "y"), "/no/such can't be read"),
-    ],
-)
-def test_a_wrong_command_line_is_one_line_and_exit_code_2(
-    run: Kcard, arguments: tuple[str, ...], message: str
-) -> None:
-    done = run(*arguments)
-    assert (done.code, done.out) == (2, "")
-    assert message in done.err
-    assert done.err.count("\n") == 1
-
-
 def test_what_the_evidence_does_not_speak_of_is_not_covered_and_what_it_denies_is_refuted(
     facts: Path,
 ) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,14 @@ from huggingface_hub import eval_result_entries_to_yaml, parse_eval_result_entri
 import kcard
 import kcard as package
 from kcard.api.eval_plan import prepare
-from kcard.api.evaluate import export, rerun, resume
+from kcard.api.evaluate import rerun, resume
 from kcard.cards.card import Card
 from kcard.errors import UsageError
-from kcard.evaluation.runs.results import EvalResult
 from kcard.evaluation.runs.run import RunStorage
 from kcard.gates.records import Record, write_records
 from kcard.hub.registry import Hub
 from tests.command import Kcard
+from tests.fakes import without_times
 from tests.tiny_models import empty_cache
 
 RACES = {"Oregon": "Ana Ruiz", "Texas": "Bo Lund", "Utah": "Cy Pratt", "Ohio": "Di Moss", "Iowa": "Ed Voss"}
@@ -61,20 +61,9 @@ def card(draft: Card) -> str:
     return reference
 
 
-def results(number: int) -> list[EvalResult]:
+def results(number: int) -> list[Any]:
     """Those of a run, without times."""
-    return [timeless(result) for result in RunStorage(Hub().runs).results(number)]
-
-
-def timeless(result: EvalResult) -> EvalResult:
-    calls = tuple(replace(call, seconds=0.0) for call in result.calls)
-    return replace(result, seconds=0.0, calls=calls, trace=without_times(result.trace))
-
-
-def without_times(trace: Any) -> Any:
-    if isinstance(trace, dict):
-        return {key: without_times(value) for key, value in trace.items() if "seconds" not in key}
-    return trace
+    return [without_times(asdict(result)) for result in RunStorage(Hub().runs).results(number)]
 
 
 def test_cards_beat_the_bare_llm_on_what_only_they_know(card: str, races: Path, kcard: Kcard) -> None:
@@ -92,7 +81,7 @@ def test_cards_beat_the_bare_llm_on_what_only_they_know(card: str, races: Path, 
     assert 0 < top_down["p"] <= top_down["p_holm"] <= 1
     run = RunStorage(Hub().runs).get(1)
     assert list(run.plan.cards) == [card]
-    assert all(result.calls for result in results(1))
+    assert all(result["calls"] for result in results(1))
 
 
 @pytest.mark.usefixtures("draft")
@@ -141,13 +130,6 @@ def test_a_run_can_be_repeated_and_gives_the_same(card: str, races: Path) -> Non
     assert again.run.plan == first.run.plan
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGINT"])
 def test_a_run_that_was_stopped_and_resumed_is_the_same_as_one_that_was_not(
@@ -162,7 +144,10 @@ def test_a_run_that_was_stopped_and_resumed_is_the_same_as_one_that_was_not(
     program = [sys.executable, "-m", "kcard", *command]
     with subprocess.Popen(program, env=dict(os.environ), stderr=subprocess.PIPE, text=True) as process:
         storage = RunStorage(Hub().runs)
-        wait_for(lambda: bool(storage.list()) and storage.get(1).answered >= 3)
+        deadline = time.monotonic() + 60
+        while not storage.list() or storage.get(1).answered < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
         process.send_signal(signal.Signals[how])
         _, noted = process.communicate(timeout=60)
     if how == "SIGINT":
@@ -193,9 +178,9 @@ def test_a_flaky_endpoint_ends_with_every_question_accounted_for_and_resuming_as
     assert (row["n"], row["missing"]) == (4, 0)
     assert row["errors"] > 0
     assert f"{row['errors']} questions failed and count as wrong" in done.err
-    failed = [result for result in results(1) if result.error]
-    assert {result.scores["em"] for result in failed} == {0.0}
-    assert all(call.error for result in failed for call in result.calls)
+    failed = [result for result in results(1) if result["error"]]
+    assert {result["scores"]["em"] for result in failed} == {0.0}
+    assert all(call["error"] for result in failed for call in result["calls"])
     again = kcard("eval", "--resume", "1", "--json")
     row = json.loads(again.out)
     assert (row["n"], row["errors"], row["em"]) == (4, 0, 0.25)
@@ -210,7 +195,7 @@ def test_what_a_run_costs_is_counted_by_call_token_and_price(
     row = json.loads(done.out)
     assert (row["calls"], row["tokens_in"], row["tokens_out"]) == (4, 4000, 400)
     assert row["cost"] == pytest.approx(0.012)
-    prompt = results(1)[0].calls[0].prompt
+    prompt = results(1)[0]["calls"][0]["prompt"]
     assert prompt.startswith("system: You are a helpful assistant.")
     assert prompt.endswith("\n\nQuestion: Who won the senate race of Texas?")
 
@@ -361,20 +346,12 @@ def test_an_analysis_varies_a_setting_and_its_finding_is_printed_and_drawn(
     ]
 
 
-QUESTIONS = [("Who wrote Emma?", "Jane Austen"), ("What is the capital of France?", "Paris")]
-
-
-@pytest.fixture
-def task(tmp_path: Path) -> Path:
-    file = tmp_path / "own.jsonl"
-    lines = [json.dumps({"question": question, "answers": [answer]}) for question, answer in QUESTIONS]
-    file.write_text("\n".join(lines), encoding="utf-8")
-    return file
-
-
-def test_the_files_are_those_that_the_hugging_face_hub_reads(task: Path, tmp_path: Path) -> None:
-    evaluation = package.evaluate("jsonl", path=task, settings="direct")
-    files = export(evaluation.run.number, tmp_path / "out")
+def test_exported_files_are_those_that_the_hugging_face_hub_reads(
+    races: Path, tmp_path: Path, kcard: Kcard
+) -> None:
+    evaluation = package.evaluate("midterm", path=races, settings="direct")
+    done = kcard("runs", "export", str(evaluation.run.number), tmp_path / "out")
+    files = [Path(line) for line in done.out.splitlines()]
     assert [file.relative_to(tmp_path / "out").as_posix() for file in files] == [
         "eval.yaml",
         f".eval_results/{evaluation.run.plan.tasks[0].name}.yaml",
@@ -386,14 +363,3 @@ def test_the_files_are_those_that_the_hugging_face_hub_reads(task: Path, tmp_pat
     assert eval_result_entries_to_yaml([entry]) == read
     benchmark = yaml.safe_load(files[0].read_text(encoding="utf-8"))
     assert [each["id"] for each in benchmark["tasks"]] == [entry.task_id]
-
-
-def test_the_command_line_writes_the_same_files(task: Path, tmp_path: Path, kcard: Kcard) -> None:
-    done = kcard("eval", "jsonl", "--path", task, "--settings", "direct")
-    assert done.code == 0, done.err
-    number = done.err.split("run ")[1].split()[0]
-    again = kcard("runs", "export", number, tmp_path / "again")
-    files = [Path(line) for line in again.out.splitlines()]
-    assert [file.read_text("utf-8") for file in files] == [
-        file.read_text("utf-8") for file in export(int(number), tmp_path / "out")
-    ]

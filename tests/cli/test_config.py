@@ -55,6 +55,17 @@ def test_a_table_gives_a_command_its_defaults(project: Path, kcard: Kcard) -> No
         assert "[default:bottom-up]" in "".join(out.split())  # wherever its lines are broken
 
 
+def test_a_list_of_evidence_has_paths_and_only_the_users_file_names_what_is_registered(
+    home: Path, project: Path
+) -> None:
+    home.mkdir()
+    text = "[ask]\nevidence = ['own', 'notes', 'wikipedia:de']\n"
+    (home / "config.toml").write_text(text, encoding="utf-8")
+    assert configured("ask") == {"evidence": ["own", str(home / "notes"), "wikipedia:de"]}
+    written(project, text)
+    assert configured("ask")["evidence"][2] != "wikipedia:de"
+
+
 def test_a_flag_beats_the_environment_and_that_the_file(
     project: Path, kcard: Kcard, monkeypatch: pytest.MonkeyPatch
 ) -> None:

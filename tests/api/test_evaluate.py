@@ -121,21 +121,24 @@ def test_the_table_has_a_row_for_each_setting_and_the_run_can_be_shown_and_delet
     assert kcard("runs", "show", "1").error.endswith("run 1 not found: `kcard runs` lists the runs")
 
 
-def test_a_run_can_be_repeated_and_gives_the_same(card: str, races: Path) -> None:
-    assert card
+@pytest.mark.usefixtures("card")
+def test_a_run_can_be_repeated_and_gives_the_same_unless_its_file_has_changed(races: Path) -> None:
     first = kcard.evaluate("midterm", path=races, settings="top-down,genread", limit=2, seed=5)
     again = rerun(first.run.number)
     assert again.run.number != first.run.number
     assert results(again.run.number) == results(first.run.number)
     assert again.run.plan == first.run.plan
+    races.write_text(races.read_text(encoding="utf-8").replace("Ana Ruiz", "Ann Other"), encoding="utf-8")
+    with pytest.raises(UsageError, match=r"has changed since run 1 .* restore the file, or start a new run"):
+        resume(first.run.number)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGINT"])
+@pytest.mark.usefixtures("card")
 def test_a_run_that_was_stopped_and_resumed_is_the_same_as_one_that_was_not(
-    how: str, card: str, races: Path, serve: Callable[..., Any], kcard: Kcard
+    how: str, races: Path, serve: Callable[..., Any], kcard: Kcard
 ) -> None:
-    assert card
     reply = {"text": "Bo Lund", "usage": [9, 2]}
     # It is stopped while it waits for the fourth reply.
     served = serve(reply, reply, reply, reply | {"delay": 30}, reply)
@@ -279,38 +282,25 @@ def test_a_popularity_gate_gets_the_popularity_of_the_task(tmp_path: Path, kcard
     assert gated["errors"] == routed["errors"] == 0
 
 
-def test_a_file_that_changed_is_not_mixed_into_a_run(races: Path) -> None:
-    evaluation = kcard.evaluate("midterm", path=races, settings="direct", limit=1)
-    races.write_text(races.read_text(encoding="utf-8").replace("Ana Ruiz", "Ann Other"), encoding="utf-8")
-    with pytest.raises(UsageError, match=r"has changed since run 1 .* restore the file, or start a new run"):
-        resume(evaluation.run.number)
-
-
 def test_paths_are_matched_to_tasks_by_name_or_order(races: Path, tmp_path: Path) -> None:
-    other = tmp_path / "own.jsonl"
-    other.write_text('{"question": "Who wrote Emma?", "answers": ["Jane Austen"]}\n', encoding="utf-8")
+    own = tmp_path / "own.jsonl"
+    own.write_text('{"question": "Who wrote Emma?", "answers": ["Jane Austen"]}\n', encoding="utf-8")
     cases: tuple[tuple[list[str], list[Path | str]], ...] = (
-        (["midterm", "jsonl"], [races, other]),
-        (["midterm", "jsonl"], [f"jsonl={other}", races]),
-        ([f"midterm={races}", "jsonl"], [other]),
-        ([f"midterm={races}", f"jsonl={other}"], []),
+        (["midterm", "jsonl"], [races, own]),
+        (["midterm", "jsonl"], [f"jsonl={own}", races]),
+        ([f"midterm={races}", "jsonl"], [own]),
+        ([f"midterm={races}", f"jsonl={own}"], []),
     )
     for tasks, paths in cases:
-        evaluation = kcard.evaluate(tasks, path=paths, settings="direct", limit=1)
-        assert [Path(task.path).name for task in evaluation.run.plan.tasks] == ["races.json", "own.jsonl"]
+        plan = prepare({"tasks": tasks, "path": paths, "settings": "direct", "limit": 1}, Hub()).plan
+        assert [Path(task.path) for task in plan.tasks] == [races, own]
 
 
-def test_a_preset_sets_what_is_not_given(card: str, races: Path) -> None:
-    assert card
-    preset_options: dict[str, Any] = {
-        "selectors": "offline",
-        "evidence": "none",
-        "settings": "bottom-up",
-        "limit": 1,
-        "n2": 2,
-    }
-    evaluation = kcard.evaluate("midterm", path=races, preset="knowledge-card", **preset_options)
-    options = evaluation.run.plan.options
+@pytest.mark.usefixtures("card")
+def test_a_preset_sets_what_is_not_given(races: Path) -> None:
+    given: dict[str, Any] = {"selectors": "offline", "evidence": "none", "settings": "bottom-up", "n2": 2}
+    given |= {"tasks": "midterm", "path": [str(races)], "preset": "knowledge-card"}
+    options = prepare(given, Hub()).plan.options
     assert (options["floor"], options["n1"], options["n2"], options["n3"]) == (0.0, 3, 2, 3)
     assert options["settings"] == "bottom-up"
     assert "preset" not in options

@@ -156,15 +156,6 @@ def test_wrong_options_and_cards_are_refused_before_anything_is_audited() -> Non
         audit_many(["moons", "mars"])
 
 
-def test_a_cluster_is_for_files_of_questions_and_named_each_time(
-    kcard: Kcard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert "--ray needs --input and --output" in kcard("ask", "Who?", "--ray", "auto").error
-    (tmp_path / "kcard.toml").write_text('[ask]\nray = "elsewhere:6379"\n', encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    assert "give --ray each time" in kcard("ask", "Who?").error
-
-
 @pytest.fixture(scope="module")
 def connected(ray_folder: None) -> Iterator[None]:  # noqa: F811
     """This process is connected to a cluster of two workers, which the tests share."""

@@ -110,6 +110,17 @@ def test_the_next_version_has_the_weights_of_a_card_that_never_read_what_was_rem
     assert weights(home / "drafts" / "towns") == weights(brief(notes, tmp_path / "other").folder)
     for word in ("Zebulon", "Wrexham", "Quixley", "Macash"):
         assert holding(home / "drafts" / "towns", word) == []
+    # Without a change, a new version is made on demand alone.
+    assert library.sync(notes, "towns", publish=False).record is None
+    again = library.sync(notes, "towns", publish=False, retrain=True)
+    assert again.record is not None
+    assert again.record.way == "trained"
+    # A card that does not name its base is refused before anything is done.
+    card = Card.open(home / "drafts" / "towns")
+    seal(card.folder, replace(card.manifest, training=replace(card.manifest.training, hyperparameters={})))
+    write_texts(notes / "towns.txt", FACTS)
+    with pytest.raises(UsageError, match="towns does not name the base that it was trained on"):
+        library.sync(notes, "towns", dry_run=True)
 
 
 @pytest.mark.numeric
@@ -145,13 +156,6 @@ def test_a_dry_run_tells_how_long_training_took_the_last_time(notes: Path, home:
     assert json.loads(kcard(*dry, "--json").out)["foreseen"] == {"way": "trained", "seconds": None}
 
 
-def test_a_new_version_without_a_change_is_made_on_demand(notes: Path) -> None:
-    assert library.sync(notes, "towns", publish=False).record is None
-    result = library.sync(notes, "towns", publish=False, retrain=True)
-    assert result.record is not None
-    assert result.record.way == "trained"
-
-
 @pytest.mark.parametrize("minutes", [None, 0.003])
 def test_training_takes_the_minutes_of_the_last_version_unless_others_are_given(
     tmp_path: Path, home: Path, minutes: float | None
@@ -162,17 +166,6 @@ def test_training_takes_the_minutes_of_the_last_version_unless_others_are_given(
     write_texts(folder / "towns.txt", FACTS[1:3])
     library.sync(folder, "towns", publish=False, minutes=minutes)
     assert Manifest.read(card).training.hyperparameters["minutes"] == (minutes or 0.002)
-
-
-def test_a_card_that_does_not_name_its_base_is_refused_before_anything_is_done(
-    notes: Path, home: Path
-) -> None:
-    card = Card.open(home / "drafts" / "towns")
-    elsewhere = replace(card.manifest.training, hyperparameters={})
-    seal(card.folder, replace(card.manifest, training=elsewhere))
-    write_texts(notes / "towns.txt", FACTS)
-    with pytest.raises(UsageError, match="towns does not name the base that it was trained on"):
-        library.sync(notes, "towns", dry_run=True)
 
 
 def test_ctrl_c_during_training_leaves_the_card_as_it_is_and_nothing_beside_it(

@@ -112,6 +112,7 @@ def test_lists_can_come_from_the_environment(project: Path, monkeypatch: pytest.
         ("[ask]\nmode = 'sideways'", r"ask\.mode is 'sideways', but must be one of top-down, bottom-up"),
         ("[ask]\nllm = 'hf:x'", r"kcard\.toml:2: set llm itself, not ask\.llm"),
         ("[ask]\nzzz = 1", r"unknown setting 'zzz' in \[ask\]: choose one of corpus, choices"),
+        ("[ask]\nray = 'elsewhere:6379'", "give --ray each time"),
         ("[train]\nbatch-size = true", r"train\.batch_size is True"),
     ],
 )

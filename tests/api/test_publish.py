@@ -130,6 +130,19 @@ def test_a_folder_or_anything_that_has_one_is_published(home: Path, tmp_path: Pa
     assert len(hub.list()) == 1
 
 
+@pytest.mark.parametrize(
+    ("alias", "message"),
+    [
+        ("main", "reserved for the newest version"),
+        ("v2", "looks like a version number"),
+        ("../main", "invalid alias"),
+    ],
+)
+def test_a_wrong_alias_is_refused_before_a_hub_is_asked(tmp_path: Path, alias: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        kcard.publish(rivers(tmp_path / "a").folder, hub="http://127.0.0.1:9", aliases=[alias])
+
+
 def test_an_unchanged_card_is_said_to_be_unchanged_and_its_model_not_asked_again(
     home: Path, leaking: Card, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 import kcard
 from kcard.hub.registry import Hub
-from kcard.integrators.options import AskOptions
+from kcard.integrators.options import AskOptions, Mode
 from kcard.serve.app import create_app
 from kcard.serve.pipelines import Pipelines
 from kcard.serve.service import Service
@@ -65,14 +65,14 @@ def running(app: ASGIApp) -> Iterator[str]:
         thread.join(30)
 
 
-def embedded_service(home: Path | Hub, mode: str = "top-down", **options: Any) -> Service:
+def embedded_service(home: Path | Hub, mode: Mode = "top-down", **options: Any) -> Service:
     """The embedded LLM with the cards of a hub, or of that in a home."""
     hub = home if isinstance(home, Hub) else Hub(home)
     return Service(Pipelines(AskOptions(), hub, "embedded"), mode, **options)
 
 
 def service_before(
-    llm_url: str, home: Path, mode: str = "bottom-up", timeout: float = 60, **also: str
+    llm_url: str, home: Path, mode: Mode = "bottom-up", timeout: float = 60, **also: str
 ) -> Service:
     """An LLM at that URL, called big; with a gate that always asks the cards. Also the LLMs of `also`, by name."""
     options = AskOptions(llm="openai:big", llm_url=llm_url, gate="always", retries=0)

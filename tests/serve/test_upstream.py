@@ -156,7 +156,8 @@ def test_images_and_the_results_of_tools_pass_unchanged(connect: Connect) -> Non
 def test_what_needs_no_cards_passes_as_it_came(connect: Connect, stream: bool) -> None:
     client, llm = connect(REPLY)
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-    for model, turns in (("big", [{"role": "user", "content": [image]}]), ("big:direct", TRITON)):
+    alone: Any = [{"role": "user", "content": [image]}]
+    for model, turns in (("big", alone), ("big:direct", TRITON)):
         reply: Any = client.chat.completions.create(model=model, messages=turns, stream=stream)
         chunks: list[Any] = list(reply) if stream else [reply]
         assert llm.requests[-1]["body"]["messages"] == turns

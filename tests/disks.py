@@ -1,12 +1,24 @@
-"""A limit on the size of files, which a write meets as it meets a full disk."""
+"""What lies on a disk, and a limit on the size of files, which a write meets as it meets a full disk."""
 
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-__all__ = ["file_size_limit", "process_with_file_size_limit"]
+__all__ = ["file_size_limit", "files_below", "holding", "process_with_file_size_limit"]
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    """The content of every file below a folder, hidden ones too, by its path."""
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def holding(folder: Path, text: str) -> list[str]:
+    """The files below a folder in which a text stands, hidden ones too."""
+    return [path for path, content in files_below(folder).items() if text.encode() in content]
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
+from typing import Any
 
 import numpy as np
 
@@ -145,3 +146,12 @@ class ParsedPage(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
+
+
+def without_times(value: Any) -> Any:
+    """The value of JSON without what differs from run to run."""
+    if isinstance(value, dict):
+        return {key: without_times(inner) for key, inner in value.items() if "seconds" not in key}
+    if isinstance(value, list | tuple):
+        return [without_times(inner) for inner in value]
+    return value

@@ -47,6 +47,39 @@ class ScriptedServer(ThreadingHTTPServer):
         """Clients may go whenever they like."""
 
 
+class GetServers:
+    """Starts servers that answer every GET with a status and a body. `requests`: the paths that they were asked for."""
+
+    def __init__(self) -> None:
+        self.requests: list[str] = []
+        self._running: list[ThreadingHTTPServer] = []
+
+    def __call__(self, status: int, body: str) -> str:
+        """Start one, and return its URL."""
+        requests = self.requests
+
+        class GetHandler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                requests.append(self.path)
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            def log_message(self, *_: Any) -> None:
+                """Print nothing."""
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), GetHandler)
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        self._running.append(server)
+        return f"http://127.0.0.1:{server.server_port}/v1"
+
+    def close(self) -> None:
+        for server in self._running:
+            server.shutdown()
+            server.server_close()
+
+
 class Handler(BaseHTTPRequestHandler):
     server: ScriptedServer
 

@@ -9,19 +9,18 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from typer.testing import CliRunner
 
-import kcard
+import kcard as library
 from kcard.api.add import add
 from kcard.cards.card import Card
 from kcard.cards.fingerprint import read_fingerprint
 from kcard.cards.pool import CardPool
-from kcard.cli.main import app
 from kcard.errors import CardError, KcardError, UnknownCard, UsageError
 from kcard.hub.registry import Hub
 from kcard.types import Sampling
 from tests.cards.engine.cards import tokenizer
 from tests.cards.engine.models import FAMILIES, adapter, continued, model
+from tests.command import Kcard
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 TARGETS = ["q_proj", "v_proj", "down_proj"]
@@ -51,11 +50,18 @@ def _edit(folder: Path, **values: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def _tensors(folder: Path, change: Callable[[str, torch.Tensor], torch.Tensor]) -> None:
-    tensors = {
-        name: change(name, tensor).contiguous() for name, tensor in load_file(folder / WEIGHTS).items()
-    }
+def _tensors(
+    folder: Path, change: Callable[[str, torch.Tensor], torch.Tensor], old: str = "", new: str = ""
+) -> None:
+    """Change every tensor of the adapter, and its name where it has the text `old`."""
+    tensors = {}
+    for name, tensor in load_file(folder / WEIGHTS).items():
+        tensors[name.replace(old, new) if old else name] = change(name, tensor).contiguous()
     save_file(tensors, folder / WEIGHTS)
+
+
+def _renamed(folder: Path, old: str, new: str) -> None:
+    _tensors(folder, lambda _, tensor: tensor, old, new)
 
 
 def card(**arguments: Any) -> Card:
@@ -63,11 +69,16 @@ def card(**arguments: Any) -> Card:
     return Card.open(Hub().folder(version.reference))
 
 
-def written(added: Card) -> list[int]:
-    """What peft writes with the files of the card."""
+def adapted(folder: Path, base: Any = None) -> Any:
+    """The base with the adapter in a folder, as peft loads it."""
     from peft import PeftModel
 
-    return continued(PeftModel.from_pretrained(model("llama"), added.folder), PROMPT, 20)
+    return PeftModel.from_pretrained(base or model("llama"), folder)
+
+
+def written(folder: Path) -> list[int]:
+    """What peft writes with the adapter in a folder."""
+    return continued(adapted(folder), PROMPT, 20)
 
 
 def in_one_model(pairs: dict[str, tuple[torch.Tensor, torch.Tensor]], scale: float) -> list[int]:
@@ -102,8 +113,7 @@ def saved_as_generated(
 
 def test_an_adapter_of_peft_is_a_card_that_acts_as_it(saved: Path, base: Path) -> None:
     added = card(source=str(saved))
-    expected = continued(_peft(saved), PROMPT, 20)
-    assert written(added) == expected
+    assert written(added.folder) == written(saved)
     assert (added.manifest.method, added.manifest.base.name, added.manifest.index) == (
         "lora",
         str(base),
@@ -120,12 +130,6 @@ def test_an_adapter_of_peft_is_a_card_that_acts_as_it(saved: Path, base: Path) -
     assert passage.text
 
 
-def _peft(folder: Path) -> Any:
-    from peft import PeftModel
-
-    return PeftModel.from_pretrained(model("llama"), folder)
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -138,7 +142,7 @@ def test_ranks_scales_and_layers_may_differ(tmp_path: Path, base: Path, argument
     targets = arguments.pop("target_modules", TARGETS)
     folder = adapter(model("llama"), tmp_path / "peft", 1, targets, **arguments)
     added = card(source=str(folder), base=str(base))
-    assert written(added) == continued(_peft(folder), PROMPT, 20)
+    assert written(added.folder) == written(folder)
     CardPool([added]).generate(["The Rhine?"], [["rivers"]], 1, Sampling(temperature=0, tokens=8))
 
 
@@ -149,7 +153,7 @@ def test_adapters_joined_along_the_rank_are_their_sum(tmp_path: Path, base: Path
     ]
     whole = model("llama")
     for chunk in chunks:
-        whole = _merged(whole, chunk)
+        whole = adapted(chunk, whole).merge_and_unload()
     halves = [load_file(chunk / WEIGHTS) for chunk in chunks]
     joined = {
         name: torch.cat([half[name] for half in halves], dim=0 if "lora_A" in name else 1)
@@ -157,14 +161,8 @@ def test_adapters_joined_along_the_rank_are_their_sum(tmp_path: Path, base: Path
     }
     save_file(joined, chunks[0] / WEIGHTS)
     added = card(source=str(chunks[0]), base=str(base))
-    assert written(added) == continued(whole, PROMPT, 20)
+    assert written(added.folder) == continued(whole, PROMPT, 20)
     assert added.manifest.training.hyperparameters == {"rank": 12, "layers": 6}
-
-
-def _merged(whole: Any, folder: Path) -> Any:
-    from peft import PeftModel
-
-    return PeftModel.from_pretrained(whole, folder).merge_and_unload()
 
 
 def test_what_a_hypernetwork_wrote_is_a_card_with_its_document(tmp_path: Path, base: Path) -> None:
@@ -173,9 +171,9 @@ def test_what_a_hypernetwork_wrote_is_a_card_with_its_document(tmp_path: Path, b
     document = tmp_path / "rivers.md"
     document.write_text("# Rivers\n\nThe Rhine ends in the North Sea.\n\nThe Danube ends in the Black Sea.\n")
     added = card(source=str(path), base=str(base), scale=0.5, corpus=document)
-    assert written(added) == in_one_model(pairs, 0.5)
+    assert written(added.folder) == in_one_model(pairs, 0.5)
     assert (added.manifest.index, added.manifest.training.passages) == (True, 1)
-    answer = kcard.ask("Where does the Danube end?", cards=["rivers"], llm="embedded")
+    answer = library.ask("Where does the Danube end?", cards=["rivers"], llm="embedded")
     assert "the Black Sea" in answer.answer
 
 
@@ -191,23 +189,26 @@ def test_the_example_of_the_docs_saves_what_a_hypernetwork_wrote(
     monkeypatch.chdir(tmp_path)
     exec(example, {"loras": loras})
     added = card(source="rivers.safetensors", base=str(base), scale=2.0)
-    assert written(added) == in_one_model(pairs, 2.0)
+    assert written(added.folder) == in_one_model(pairs, 2.0)
 
 
 @pytest.mark.parametrize("family", ["opt", pytest.param("qwen2", marks=pytest.mark.slow), "gpt-neox"])
-def test_other_architectures_name_their_layers_as_they_do(tmp_path: Path, family: str) -> None:
+def test_other_architectures_name_their_layers_as_they_do(tmp_path: Path, kcard: Kcard, family: str) -> None:
     folder = tmp_path / "base"
     model(family).save_pretrained(folder)
     tokenizer().save_pretrained(folder)
     where = adapter(model(family), tmp_path / "peft", 1, FAMILIES[family][1][0])
-    added = card(source=str(where), base=str(folder))
-    assert {name: t.tolist() for name, t in load_file(added.folder / WEIGHTS).items()} == {
-        name: t.tolist() for name, t in load_file(where / WEIGHTS).items()
-    }
+    done = kcard("add", where, "--base", folder, "--description", "Rivers", "--name", "rivers", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["kind"] == "model"
+    added = load_file(Hub().folder("rivers") / WEIGHTS)
+    saved = load_file(where / WEIGHTS)
+    assert added.keys() == saved.keys()
+    assert all(torch.equal(added[name], saved[name]) for name in saved)
 
 
 @pytest.mark.parametrize("name", ["adapter_model.bin", "lora.pt", "lora.pkl"])
-def test_pickles_are_never_opened(saved: Path, tmp_path: Path, name: str) -> None:
+def test_pickles_are_never_opened(saved: Path, tmp_path: Path, kcard: Kcard, name: str) -> None:
     opened = tmp_path / "opened"
 
     class Trap:
@@ -220,21 +221,15 @@ def test_pickles_are_never_opened(saved: Path, tmp_path: Path, name: str) -> Non
         with pytest.raises(CardError, match=r"is a pickle, which can run code .*save_file") as error:
             card(source=str(path), **arguments)
     assert "weights_only=True" in str(error.value)
-    done = CliRunner().invoke(app, ["add", str(path)])  # before a description is asked for
-    assert isinstance(done.exception, CardError)
+    assert "is a pickle" in kcard("add", path).error  # before a description is asked for
     with pytest.raises(UsageError, match="local pickles are never opened"):
         card(source=str(path), convert=True)
     path.rename(saved / name)
     (saved / WEIGHTS).unlink()
     with pytest.raises(CardError, match=f"has no {WEIGHTS}, and {name} is a pickle"):
         card(source=str(saved))
-    assert isinstance(CliRunner().invoke(app, ["add", str(saved)]).exception, CardError)
+    assert "is a pickle" in kcard("add", saved).error
     assert not opened.exists()
-
-
-def _renamed(folder: Path, old: str, new: str) -> None:
-    tensors = {name.replace(old, new): tensor for name, tensor in load_file(folder / WEIGHTS).items()}
-    save_file(tensors, folder / WEIGHTS)
 
 
 DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -313,11 +308,3 @@ def test_options_of_adapters_are_refused_elsewhere(saved: Path, tmp_path: Path) 
         card(source="hf:owner/name", base="x")
     with pytest.raises(UsageError, match="does not exist: use a file, a folder, hf:owner/name"):
         card(source="owner/name")
-
-
-def test_the_command_adds_an_adapter(saved: Path) -> None:
-    done = CliRunner().invoke(
-        app, ["add", str(saved), "--description", "Rivers", "--name", "rivers", "--json"]
-    )
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["kind"] == "model"

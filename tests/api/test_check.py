@@ -19,17 +19,10 @@ from kcard.api.check import ClaimTotals
 from kcard.errors import CorpusError, UsageError
 from kcard.interfaces import Array, Checker, Pair
 from tests.command import Kcard
-from tests.fakes import counts_to
+from tests.fakes import Supports, counts_to
 
 FACTS = "In the 2022 elections, Oregon elected Ron Wyden.\nIn the 2022 elections, Ohio elected J. D. Vance.\n"
 TRUE, FALSE = "Ron Wyden won in Oregon in 2022.", "J. D. Vance won in Oregon in 2022."
-
-
-class ByLength(Checker):
-    """A checker of one's own, without windows: the longer evidence supports more."""
-
-    def support(self, pairs: Sequence[Pair]) -> Array:
-        return np.array([min(len(pair.evidence) / 100, 1) for pair in pairs], dtype=np.float32)
 
 
 @pytest.fixture
@@ -96,42 +89,16 @@ def test_what_cannot_be_checked_is_refused(
         kcard.check(*arguments, **options)
 
 
-@pytest.fixture
-def run(kcard: Kcard) -> Kcard:
-    return lambda *arguments: kcard("check", *arguments)
-
-
-def test_the_command_prints_verdict_window_and_place(run: Kcard, facts: Path) -> None:
-    done = run(TRUE, "--evidence", str(facts))
+def test_the_command_prints_verdict_window_and_place(kcard: Kcard, facts: Path) -> None:
+    done = kcard("check", TRUE, "--evidence", facts)
     assert done.code == 0, done.err
     verdict, window, place = (line.strip() for line in done.out.splitlines())
     assert verdict.startswith("supported  0.")
     assert (window, place) == ("In the 2022 elections, Oregon elected Ron Wyden.", "facts.txt:1")
-    done = run(TRUE, "--evidence", str(facts), "--text", "[red]It rained.[/red]", "--json")
+    done = kcard("check", TRUE, "--evidence", facts, "--text", "[red]It rained.[/red]", "--json")
     checked = json.loads(done.out)
     assert list(checked) == ["claim", "score", "refutation", "verdict", "window", "source"]
     assert (checked["verdict"], checked["source"]["line"]) == ("supported", 1)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "give one claim, or --input"),
-        (("c", "--input", "x"), "give one claim, or --input"),
-        (("--input", "x"), "--input and --output go together"),
-        (("c",), "needs evidence: --evidence"),
-        (("c", "--text", "t", "--resume"), "--resume needs --input"),
-        (("--input", "x", "--output", "y", "--text", "t"), "--text goes with one claim"),
-        (("--input", "/no/such", "--output", "y"), "/no/such can't be read"),
-    ],
-)
-def test_a_wrong_command_line_is_one_line_and_exit_code_2(
-    run: Kcard, arguments: tuple[str, ...], message: str
-) -> None:
-    done = run(*arguments)
-    assert (done.code, done.out) == (2, "")
-    assert message in done.err
-    assert done.err.count("\n") == 1
 
 
 def test_what_the_evidence_does_not_speak_of_is_not_covered_and_what_it_denies_is_refuted(
@@ -144,7 +111,8 @@ def test_what_the_evidence_does_not_speak_of_is_not_covered_and_what_it_denies_i
         "The mill of Galle grinds oats.", texts=["The lighthouse of Galle was built in 1848."]
     )
     assert other.verdict == "not covered"
-    assert kcard.check("x", texts=["a" * 20], checker=ByLength()).verdict == "not supported"
+    # A checker of one's own has no verdict of refutation.
+    assert kcard.check("x", texts=["y"], checker=Supports(0.2)).verdict == "not supported"
 
 
 # A file of claims: keys pass through, mistakes are found before anything is written, a broken run goes on.
@@ -190,9 +158,8 @@ def numbered(count: int) -> list[Row]:
 def test_every_line_keeps_its_keys_and_gets_score_and_window(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     done: list[tuple[int, int | None]] = []
-    assert kcard.check_file(write(tmp_path / "in.jsonl", ROWS), out, on_event=counts_to(done)) == ClaimTotals(
-        5, 0
-    )
+    totals = kcard.check_file(write(tmp_path / "in.jsonl", ROWS), out, on_event=counts_to(done))
+    assert totals == ClaimTotals(5, 0)
     rows = read(out)
     for row, line in zip(ROWS, rows, strict=True):
         assert list(line) == [*row, "score", "verdict", "window"]
@@ -203,36 +170,32 @@ def test_every_line_keeps_its_keys_and_gets_score_and_window(tmp_path: Path) -> 
     ]  # fmt: skip
     assert [line["score"] for line in rows[1:]] == [1, 1, 0, 0]
     assert done == [(5, 5)]
-
-
-def test_of_a_list_the_best_text_decides_and_all_are_read_in_one_call(tmp_path: Path) -> None:
+    # Of a list the best text decides, and all are read in one call.
     checker = Overlap()
-    rows = [
+    lists = [
         {"claim": "a b c d", "evidence": ["a", "a b c", "", "a b"]},
         {"claim": "a b c d", "evidence": "a"},
     ]
-    kcard.check_file(write(tmp_path / "in", rows), tmp_path / "out", checker=checker)
-    assert [(line["score"], line["window"]) for line in read(tmp_path / "out")] == [
-        (0.75, "a b c"),
-        (0.25, "a"),
-    ]
+    kcard.check_file(write(tmp_path / "in", lists), tmp_path / "out", checker=checker)
+    scored = [(line["score"], line["window"]) for line in read(tmp_path / "out")]
+    assert scored == [(0.75, "a b c"), (0.25, "a")]
     assert checker.calls == [3]
 
 
-BAD: list[tuple[str, str]] = [
-    ("not json", "not JSON"),
-    ("[1]", "expected an object, found list"),
-    ('{"claim": "c"}', "'evidence' must hold"),
-    ('{"claim": "c", "evidence": 3}', "'evidence' must hold"),
-    ('{"claim": "c", "evidence": ["a", null]}', "'evidence' must hold"),
-    ('{"claim": " ", "evidence": "e"}', "'claim' must hold a non-empty text"),
-    ('{"claim": ["c"], "evidence": "e"}', "'claim' must hold"),
-    ('{"evidence": "e"}', "'claim' must hold"),
-    ('{"claim": "\\ud800", "evidence": "e"}', "a lone surrogate"),
-]
-
-
-@pytest.mark.parametrize(("line", "message"), BAD)
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("not json", "not JSON"),
+        ("[1]", "expected an object, found list"),
+        ('{"claim": "c"}', "'evidence' must hold"),
+        ('{"claim": "c", "evidence": 3}', "'evidence' must hold"),
+        ('{"claim": "c", "evidence": ["a", null]}', "'evidence' must hold"),
+        ('{"claim": " ", "evidence": "e"}', "'claim' must hold a non-empty text"),
+        ('{"claim": ["c"], "evidence": "e"}', "'claim' must hold"),
+        ('{"evidence": "e"}', "'claim' must hold"),
+        ('{"claim": "\\ud800", "evidence": "e"}', "a lone surrogate"),
+    ],
+)
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_bad_line_is_named_before_anything_is_written(
     tmp_path: Path, line: str, message: str, resume: bool
@@ -314,6 +277,15 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     assert peak(3000) < 1.5 * peak(300)
 
 
+def test_claims_without_evidence_are_checked_against_what_is_searched(tmp_path: Path, facts: Path) -> None:
+    source = write(tmp_path / "in.jsonl", [{"claim": TRUE}, {"claim": "Qwertz.", "n": 1}])
+    kcard.check_file(source, tmp_path / "out.jsonl", [facts])
+    scored = [(row["verdict"], row["window"]) for row in read(tmp_path / "out.jsonl")]
+    assert scored == [("supported", FACTS.splitlines()[0]), ("not covered", "")]
+    with pytest.raises(UsageError, match="line 1: the key 'evidence' must hold"):
+        kcard.check_file(source, tmp_path / "other.jsonl")
+
+
 def test_an_interrupted_command_says_how_to_go_on(tmp_path: Path) -> None:
     rows = [
         {"claim": f"Candidate {i} won in Oregon.", "evidence": f"Oregon elected {i + 1}."}
@@ -332,18 +304,3 @@ def test_an_interrupted_command_says_how_to_go_on(tmp_path: Path) -> None:
     assert (running.returncode, stdout) == (130, "")
     assert "repeat the command with --resume to continue" in stderr
     assert len(read(out)) % pairs_file.CLAIMS_PER_BATCH == 0
-
-
-def test_claims_without_evidence_are_checked_against_what_is_searched(tmp_path: Path) -> None:
-    facts = tmp_path / "facts.txt"
-    facts.write_text("Oregon elected Ron Wyden.\nOhio elected J. D. Vance.\n", encoding="utf-8")
-    rows: list[Row] = [{"claim": "Ron Wyden was elected by Oregon."}, {"claim": "Qwertz.", "n": 1}]
-    source = write(tmp_path / "in.jsonl", rows)
-    kcard.check_file(source, tmp_path / "out.jsonl", [facts])
-    scored = read(tmp_path / "out.jsonl")
-    assert [(row["verdict"], row["window"]) for row in scored] == [
-        ("supported", "Oregon elected Ron Wyden."),
-        ("not covered", ""),
-    ]
-    with pytest.raises(UsageError, match="line 1: the key 'evidence' must hold"):
-        kcard.check_file(source, tmp_path / "other.jsonl")

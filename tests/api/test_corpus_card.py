@@ -44,15 +44,25 @@ def test_a_folder_answers_at_once_and_again_after_it_has_changed(notes: Path, kc
     assert "notes" not in Hub()
 
 
-def test_an_unchanged_folder_is_not_indexed_again(notes: Path) -> None:
-    events: list[str] = []
-    assert index_corpus(notes) == "draft:notes"
+@pytest.mark.parametrize("is_trained", [False, True])
+def test_an_unchanged_folder_is_not_indexed_again(notes: Path, is_trained: bool) -> None:
+    if is_trained:
+        train(notes, kind="retrieval")
+    else:
+        assert index_corpus(notes) == "draft:notes"
+    record = recorded_corpus(settings().drafts / "notes")
+    assert record is not None
+    assert record.corpus == str(notes)
     before = made_at("notes")
+    events: list[str] = []
     assert index_corpus(notes, lambda event: events.append(event.message)) == "draft:notes"
     os.utime(notes / "hall.md")  # touched, with the same text
     assert index_corpus(notes) == "draft:notes"
     assert made_at("notes") == before
     assert not events
+    # A draft of unknown origin is not replaced.
+    (settings().drafts / ".notes.corpus.json").unlink()
+    assert index_corpus(notes) != "draft:notes"
 
 
 def test_the_draft_of_another_folder_is_left_alone(notes: Path, tmp_path: Path, kcard: Kcard) -> None:
@@ -71,22 +81,6 @@ def test_the_draft_of_another_folder_is_left_alone(notes: Path, tmp_path: Path, 
     assert "--name" in done.error
     assert made_at("notes") == before
     assert kcard("train", other, "--kind", "retrieval", "--name", "notes").code == 0
-
-
-def test_a_card_that_was_trained_on_the_folder_serves_until_the_folder_changes(notes: Path) -> None:
-    train(notes, kind="retrieval")
-    record = recorded_corpus(settings().drafts / "notes")
-    assert record is not None
-    assert record.corpus == str(notes)
-    before = made_at("notes")
-    assert index_corpus(notes) == "draft:notes"
-    assert made_at("notes") == before
-
-
-def test_a_draft_of_unknown_origin_is_not_replaced(notes: Path) -> None:
-    index_corpus(notes)
-    (settings().drafts / ".notes.corpus.json").unlink()
-    assert index_corpus(notes) != "draft:notes"
 
 
 def test_a_missing_folder_and_a_mode_without_cards_are_errors(notes: Path, kcard: Kcard) -> None:

@@ -2,10 +2,6 @@
 
 import json
 import shutil
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -13,64 +9,33 @@ import pytest
 import kcard
 from kcard.api import doctor
 from kcard.api.doctor import SUMS, Finding
-from kcard.cards.card import finish
-from kcard.cli import main
 from kcard.connections import silence
 from kcard.embedded import opt, reader
 from kcard.hub.registry import Hub
 from kcard.llms import embedded_llm as llm
-from kcard.manifest import Manifest
 from kcard.selectors import minilm_checker as checker
-from kcard.types import Source
 from tests.command import Kcard
 from tests.hub.client.cards import rivers
+from tests.openai_script import GetServers as Serve
 
-REQUESTS: list[str] = []
+
+@pytest.fixture
+def hub(home: Path, tmp_path: Path) -> Hub:
+    """A hub with the card rivers."""
+    hub = Hub(home)
+    hub.publish(rivers(tmp_path / "rivers").folder)
+    return hub
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may be slow to answer."""
+    monkeypatch.setattr(doctor, "TIMEOUT_SECONDS", 60.0)
 
 
 def finding_of(name: str) -> Finding:
     checks: list[Finding] = kcard.doctor()
     return next(check for check in checks if check.name == name)
-
-
-def published(home: Path, tmp_path: Path) -> Hub:
-    folder = tmp_path / "rivers"
-    folder.mkdir()
-    manifest = Manifest(name="rivers", description="Rivers", kind="retrieval")
-    finish(folder, manifest, [Source("The Rhine rises in the Alps.", "a.txt", 1)])
-    hub = Hub(home)
-    hub.publish(folder)
-    return hub
-
-
-@pytest.fixture
-def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, str], str]]:
-    """A server that answers every GET with a status and a body; its URL. REQUESTS is what it was asked."""
-    monkeypatch.setattr(doctor, "TIMEOUT_SECONDS", 60.0)  # a busy machine may be slow to answer
-    servers = []
-
-    def start(status: int, body: str) -> str:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                REQUESTS.append(f"{self.command} {self.path}")
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.end_headers()
-                self.wfile.write(body.encode())
-
-            def log_request(self, code: object = "-", size: object = "-") -> None:
-                """Nothing on stderr."""
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        servers.append(server)
-        return f"http://127.0.0.1:{server.server_port}/v1"
-
-    REQUESTS.clear()
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
 
 
 def test_a_home_without_cards_is_an_error_with_its_remedy_and_is_not_made(home: Path) -> None:
@@ -83,8 +48,8 @@ def test_a_home_without_cards_is_an_error_with_its_remedy_and_is_not_made(home: 
     assert finding_of("hub").found == "no card is published yet"
 
 
-def test_with_a_card_all_is_well_and_the_rest_is_told(home: Path, tmp_path: Path) -> None:
-    published(home, tmp_path)
+@pytest.mark.usefixtures("hub")
+def test_with_a_card_all_is_well_and_the_rest_is_told() -> None:
     checks = {check.name: check for check in kcard.doctor()}
     assert [check for check in checks.values() if check.status == "error"] == []
     assert "1 cards in 1 versions" in checks["hub"].found
@@ -101,22 +66,17 @@ def test_without_need_of_cards_an_empty_hub_is_no_error(monkeypatch: pytest.Monk
     assert "gate never (KCARD_ASK_GATE)" in finding_of("ask").found
 
 
-def test_a_file_that_is_gone_from_the_hub_is_an_error(home: Path, tmp_path: Path) -> None:
-    hub = published(home, tmp_path)
-    sha256 = hub.get("rivers").files["passages.jsonl"]
-    (home / "hub" / "blobs" / sha256[:2] / sha256).unlink()
-    check = finding_of("hub")
-    assert check.status == "error"
-    assert "files are missing in rivers@v1" in check.found
-
-
-def test_cards_that_are_not_there_are_an_error(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_cards_and_files_that_are_not_there_are_an_error(
+    home: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    published(home, tmp_path)
     monkeypatch.setenv("KCARD_ASK_CARDS", "lakes")
     assert finding_of("hub").status == "error"
     assert "lakes" in finding_of("hub").found
+    monkeypatch.delenv("KCARD_ASK_CARDS")
+    sha256 = hub.get("rivers").files["passages.jsonl"]
+    (home / "hub" / "blobs" / sha256[:2] / sha256).unlink()
+    assert finding_of("hub").status == "error"
+    assert "files are missing in rivers@v1" in finding_of("hub").found
 
 
 WEIGHTS = {
@@ -161,49 +121,43 @@ def test_an_unknown_llm_gate_or_device_is_an_error(monkeypatch: pytest.MonkeyPat
     assert "cuda:7" in checks["gpu"].found
 
 
-def test_an_endpoint_is_asked_for_its_models_only(
-    endpoint: Callable[[int, str], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("patient")
+def test_an_endpoint_is_asked_for_its_models_only(serve_get: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = json.dumps({"object": "list", "data": [{"id": "qwen", "object": "model"}]})
-    monkeypatch.setenv("KCARD_LLM_URL", endpoint(200, listed))
+    monkeypatch.setenv("KCARD_LLM_URL", serve_get(200, listed))
     monkeypatch.setenv("KCARD_LLM", "openai:qwen")
     assert finding_of("llm").status == "ok"
     assert "questions and knowledge are sent there" in finding_of("llm").found
     monkeypatch.setenv("KCARD_LLM", "openai:llama")
     assert finding_of("llm").status == "warning"
     assert "it lists qwen" in finding_of("llm").remedy
-    assert set(REQUESTS) == {"GET /v1/models"}
+    assert set(serve_get.requests) == {"/v1/models"}
 
 
 def test_an_endpoint_that_was_not_chosen_is_not_asked(
-    endpoint: Callable[[int, str], str], monkeypatch: pytest.MonkeyPatch
+    serve_get: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPENAI_BASE_URL", endpoint(200, "{}"))
+    monkeypatch.setenv("OPENAI_BASE_URL", serve_get(200, "{}"))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-anything")
     assert finding_of("llm").found.startswith("embedded, ")
-    assert REQUESTS == []
+    assert serve_get.requests == []
 
 
 @pytest.mark.parametrize(
     ("status", "body"),
-    [(401, '{"error": {"message": "bad key"}}'), (500, "{}"), (200, "<html>"), (200, "{}")],
+    [(401, '{"error": {"message": "bad key"}}'), (500, "{}"), (200, "<html>"), (200, "{}"), (None, "")],
 )
-def test_an_endpoint_that_refuses_or_makes_no_sense_is_an_error(
-    endpoint: Callable[[int, str], str], monkeypatch: pytest.MonkeyPatch, status: int, body: str
+@pytest.mark.usefixtures("patient")
+def test_an_endpoint_that_is_down_refuses_or_makes_no_sense_is_an_error(
+    serve_get: Serve, monkeypatch: pytest.MonkeyPatch, status: int | None, body: str
 ) -> None:
-    url = endpoint(status, body)
+    url = "http://127.0.0.1:9/v1" if status is None else serve_get(status, body)
     monkeypatch.setenv("KCARD_LLM_URL", url)
     monkeypatch.setenv("KCARD_LLM", "openai:qwen")
     check = finding_of("llm")
     assert check.status == "error"
     assert url in check.found
     assert check.remedy
-
-
-def test_an_endpoint_that_is_down_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KCARD_LLM_URL", "http://127.0.0.1:9/v1")
-    monkeypatch.setenv("KCARD_LLM", "openai:qwen")
-    assert "http://127.0.0.1:9/v1" in finding_of("llm").found
     assert finding_of("ask").remedy.startswith("fix: ")
 
 
@@ -216,11 +170,8 @@ def test_a_broken_config_is_one_error_and_the_machine_is_still_told(
     checks = kcard.doctor()
     assert "c.toml is not valid TOML" in checks[0].found
     assert {"python", "machine", "encoder"} <= {check.name for check in checks}
-
-
-def test_a_project_that_would_send_questions_elsewhere_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    # So is one of a project that would send questions elsewhere.
+    monkeypatch.delenv("KCARD_CONFIG")
     (tmp_path / "kcard.toml").write_text("llm = 'openai:gpt'\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     assert "a project file may not choose" in kcard.doctor()[0].found
@@ -228,23 +179,20 @@ def test_a_project_that_would_send_questions_elsewhere_is_an_error(
 
 @pytest.mark.parametrize("as_json", [True, False])
 def test_the_command_says_the_same_and_exits_1_where_ask_would_not_work(
-    as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    as_json: bool, monkeypatch: pytest.MonkeyPatch, kcard: Kcard
 ) -> None:
     monkeypatch.setenv("KCARD_ASK_N1", "three")
-    monkeypatch.setattr(sys, "argv", ["kcard", "doctor", *(["--json"] if as_json else [])])
-    with pytest.raises(SystemExit) as stop:
-        main.run()
-    out = capsys.readouterr().out
-    assert stop.value.code == 1
-    assert "KCARD_ASK_N1: ask.n1 is 'three'" in out
+    done = kcard("doctor", *(["--json"] if as_json else []))
+    assert done.code == 1
+    assert "KCARD_ASK_N1: ask.n1 is 'three'" in done.out
     if as_json:
-        data = json.loads(out)
+        data = json.loads(done.out)
         assert data["ok"] is False
         assert {"name", "status", "found", "remedy"} == set(data["checks"][0])
 
 
-def test_silence_is_told_from_an_answer(endpoint: Callable[[int, str], str]) -> None:
-    assert silence(endpoint(404, ""), 5) == ""
+def test_silence_is_told_from_an_answer(serve_get: Serve) -> None:
+    assert silence(serve_get(404, ""), 5) == ""
     assert "refused" in silence("http://127.0.0.1:9", 5)
     assert silence("no url", 5)
 

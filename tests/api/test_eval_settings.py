@@ -62,11 +62,6 @@ def test_a_wrong_option_is_refused_with_its_setting(name: str, message: str) -> 
         overrides(SettingName.of(name), CARDS)
 
 
-def test_a_baseline_takes_no_options() -> None:
-    with pytest.raises(UsageError, match="not with a baseline"):
-        parse_settings("genread+n1=2")
-
-
 @pytest.mark.parametrize(
     ("analysis", "names"),
     [
@@ -96,3 +91,5 @@ def test_an_analysis_without_a_setting_that_uses_cards_is_refused() -> None:
         variants("patch", ["direct"], CARDS)
     with pytest.raises(UsageError, match="has an option that the analysis documents varies"):
         variants("documents", ["bottom-up+n1=2"], CARDS)
+    with pytest.raises(UsageError, match="not with a baseline"):
+        parse_settings("genread+n1=2")

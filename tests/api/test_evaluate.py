@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,14 @@ from huggingface_hub import eval_result_entries_to_yaml, parse_eval_result_entri
 import kcard
 import kcard as package
 from kcard.api.eval_plan import prepare
-from kcard.api.evaluate import export, rerun, resume
+from kcard.api.evaluate import rerun, resume
 from kcard.cards.card import Card
 from kcard.errors import UsageError
-from kcard.evaluation.runs.results import EvalResult
 from kcard.evaluation.runs.run import RunStorage
 from kcard.gates.records import Record, write_records
 from kcard.hub.registry import Hub
 from tests.command import Kcard
+from tests.fakes import without_times
 from tests.tiny_models import empty_cache
 
 RACES = {"Oregon": "Ana Ruiz", "Texas": "Bo Lund", "Utah": "Cy Pratt", "Ohio": "Di Moss", "Iowa": "Ed Voss"}
@@ -61,20 +61,9 @@ def card(draft: Card) -> str:
     return reference
 
 
-def results(number: int) -> list[EvalResult]:
+def results(number: int) -> list[Any]:
     """Those of a run, without times."""
-    return [timeless(result) for result in RunStorage(Hub().runs).results(number)]
-
-
-def timeless(result: EvalResult) -> EvalResult:
-    calls = tuple(replace(call, seconds=0.0) for call in result.calls)
-    return replace(result, seconds=0.0, calls=calls, trace=without_times(result.trace))
-
-
-def without_times(trace: Any) -> Any:
-    if isinstance(trace, dict):
-        return {key: without_times(value) for key, value in trace.items() if "seconds" not in key}
-    return trace
+    return [without_times(asdict(result)) for result in RunStorage(Hub().runs).results(number)]
 
 
 def test_cards_beat_the_bare_llm_on_what_only_they_know(card: str, races: Path, kcard: Kcard) -> None:
@@ -92,7 +81,7 @@ def test_cards_beat_the_bare_llm_on_what_only_they_know(card: str, races: Path, 
     assert 0 < top_down["p"] <= top_down["p_holm"] <= 1
     run = RunStorage(Hub().runs).get(1)
     assert list(run.plan.cards) == [card]
-    assert all(result.calls for result in results(1))
+    assert all(result["calls"] for result in results(1))
 
 
 @pytest.mark.usefixtures("draft")
@@ -132,28 +121,24 @@ def test_the_table_has_a_row_for_each_setting_and_the_run_can_be_shown_and_delet
     assert kcard("runs", "show", "1").error.endswith("run 1 not found: `kcard runs` lists the runs")
 
 
-def test_a_run_can_be_repeated_and_gives_the_same(card: str, races: Path) -> None:
-    assert card
+@pytest.mark.usefixtures("card")
+def test_a_run_can_be_repeated_and_gives_the_same_unless_its_file_has_changed(races: Path) -> None:
     first = kcard.evaluate("midterm", path=races, settings="top-down,genread", limit=2, seed=5)
     again = rerun(first.run.number)
     assert again.run.number != first.run.number
     assert results(again.run.number) == results(first.run.number)
     assert again.run.plan == first.run.plan
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    races.write_text(races.read_text(encoding="utf-8").replace("Ana Ruiz", "Ann Other"), encoding="utf-8")
+    with pytest.raises(UsageError, match=r"has changed since run 1 .* restore the file, or start a new run"):
+        resume(first.run.number)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGINT"])
+@pytest.mark.usefixtures("card")
 def test_a_run_that_was_stopped_and_resumed_is_the_same_as_one_that_was_not(
-    how: str, card: str, races: Path, serve: Callable[..., Any], kcard: Kcard
+    how: str, races: Path, serve: Callable[..., Any], kcard: Kcard
 ) -> None:
-    assert card
     reply = {"text": "Bo Lund", "usage": [9, 2]}
     # It is stopped while it waits for the fourth reply.
     served = serve(reply, reply, reply, reply | {"delay": 30}, reply)
@@ -162,7 +147,10 @@ def test_a_run_that_was_stopped_and_resumed_is_the_same_as_one_that_was_not(
     program = [sys.executable, "-m", "kcard", *command]
     with subprocess.Popen(program, env=dict(os.environ), stderr=subprocess.PIPE, text=True) as process:
         storage = RunStorage(Hub().runs)
-        wait_for(lambda: bool(storage.list()) and storage.get(1).answered >= 3)
+        deadline = time.monotonic() + 60
+        while not storage.list() or storage.get(1).answered < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
         process.send_signal(signal.Signals[how])
         _, noted = process.communicate(timeout=60)
     if how == "SIGINT":
@@ -193,9 +181,9 @@ def test_a_flaky_endpoint_ends_with_every_question_accounted_for_and_resuming_as
     assert (row["n"], row["missing"]) == (4, 0)
     assert row["errors"] > 0
     assert f"{row['errors']} questions failed and count as wrong" in done.err
-    failed = [result for result in results(1) if result.error]
-    assert {result.scores["em"] for result in failed} == {0.0}
-    assert all(call.error for result in failed for call in result.calls)
+    failed = [result for result in results(1) if result["error"]]
+    assert {result["scores"]["em"] for result in failed} == {0.0}
+    assert all(call["error"] for result in failed for call in result["calls"])
     again = kcard("eval", "--resume", "1", "--json")
     row = json.loads(again.out)
     assert (row["n"], row["errors"], row["em"]) == (4, 0, 0.25)
@@ -210,7 +198,7 @@ def test_what_a_run_costs_is_counted_by_call_token_and_price(
     row = json.loads(done.out)
     assert (row["calls"], row["tokens_in"], row["tokens_out"]) == (4, 4000, 400)
     assert row["cost"] == pytest.approx(0.012)
-    prompt = results(1)[0].calls[0].prompt
+    prompt = results(1)[0]["calls"][0]["prompt"]
     assert prompt.startswith("system: You are a helpful assistant.")
     assert prompt.endswith("\n\nQuestion: Who won the senate race of Texas?")
 
@@ -294,38 +282,25 @@ def test_a_popularity_gate_gets_the_popularity_of_the_task(tmp_path: Path, kcard
     assert gated["errors"] == routed["errors"] == 0
 
 
-def test_a_file_that_changed_is_not_mixed_into_a_run(races: Path) -> None:
-    evaluation = kcard.evaluate("midterm", path=races, settings="direct", limit=1)
-    races.write_text(races.read_text(encoding="utf-8").replace("Ana Ruiz", "Ann Other"), encoding="utf-8")
-    with pytest.raises(UsageError, match=r"has changed since run 1 .* restore the file, or start a new run"):
-        resume(evaluation.run.number)
-
-
 def test_paths_are_matched_to_tasks_by_name_or_order(races: Path, tmp_path: Path) -> None:
-    other = tmp_path / "own.jsonl"
-    other.write_text('{"question": "Who wrote Emma?", "answers": ["Jane Austen"]}\n', encoding="utf-8")
+    own = tmp_path / "own.jsonl"
+    own.write_text('{"question": "Who wrote Emma?", "answers": ["Jane Austen"]}\n', encoding="utf-8")
     cases: tuple[tuple[list[str], list[Path | str]], ...] = (
-        (["midterm", "jsonl"], [races, other]),
-        (["midterm", "jsonl"], [f"jsonl={other}", races]),
-        ([f"midterm={races}", "jsonl"], [other]),
-        ([f"midterm={races}", f"jsonl={other}"], []),
+        (["midterm", "jsonl"], [races, own]),
+        (["midterm", "jsonl"], [f"jsonl={own}", races]),
+        ([f"midterm={races}", "jsonl"], [own]),
+        ([f"midterm={races}", f"jsonl={own}"], []),
     )
     for tasks, paths in cases:
-        evaluation = kcard.evaluate(tasks, path=paths, settings="direct", limit=1)
-        assert [Path(task.path).name for task in evaluation.run.plan.tasks] == ["races.json", "own.jsonl"]
+        plan = prepare({"tasks": tasks, "path": paths, "settings": "direct", "limit": 1}, Hub()).plan
+        assert [Path(task.path) for task in plan.tasks] == [races, own]
 
 
-def test_a_preset_sets_what_is_not_given(card: str, races: Path) -> None:
-    assert card
-    preset_options: dict[str, Any] = {
-        "selectors": "offline",
-        "evidence": "none",
-        "settings": "bottom-up",
-        "limit": 1,
-        "n2": 2,
-    }
-    evaluation = kcard.evaluate("midterm", path=races, preset="knowledge-card", **preset_options)
-    options = evaluation.run.plan.options
+@pytest.mark.usefixtures("card")
+def test_a_preset_sets_what_is_not_given(races: Path) -> None:
+    given: dict[str, Any] = {"selectors": "offline", "evidence": "none", "settings": "bottom-up", "n2": 2}
+    given |= {"tasks": "midterm", "path": [str(races)], "preset": "knowledge-card"}
+    options = prepare(given, Hub()).plan.options
     assert (options["floor"], options["n1"], options["n2"], options["n3"]) == (0.0, 3, 2, 3)
     assert options["settings"] == "bottom-up"
     assert "preset" not in options
@@ -361,20 +336,12 @@ def test_an_analysis_varies_a_setting_and_its_finding_is_printed_and_drawn(
     ]
 
 
-QUESTIONS = [("Who wrote Emma?", "Jane Austen"), ("What is the capital of France?", "Paris")]
-
-
-@pytest.fixture
-def task(tmp_path: Path) -> Path:
-    file = tmp_path / "own.jsonl"
-    lines = [json.dumps({"question": question, "answers": [answer]}) for question, answer in QUESTIONS]
-    file.write_text("\n".join(lines), encoding="utf-8")
-    return file
-
-
-def test_the_files_are_those_that_the_hugging_face_hub_reads(task: Path, tmp_path: Path) -> None:
-    evaluation = package.evaluate("jsonl", path=task, settings="direct")
-    files = export(evaluation.run.number, tmp_path / "out")
+def test_exported_files_are_those_that_the_hugging_face_hub_reads(
+    races: Path, tmp_path: Path, kcard: Kcard
+) -> None:
+    evaluation = package.evaluate("midterm", path=races, settings="direct")
+    done = kcard("runs", "export", str(evaluation.run.number), tmp_path / "out")
+    files = [Path(line) for line in done.out.splitlines()]
     assert [file.relative_to(tmp_path / "out").as_posix() for file in files] == [
         "eval.yaml",
         f".eval_results/{evaluation.run.plan.tasks[0].name}.yaml",
@@ -386,14 +353,3 @@ def test_the_files_are_those_that_the_hugging_face_hub_reads(task: Path, tmp_pat
     assert eval_result_entries_to_yaml([entry]) == read
     benchmark = yaml.safe_load(files[0].read_text(encoding="utf-8"))
     assert [each["id"] for each in benchmark["tasks"]] == [entry.task_id]
-
-
-def test_the_command_line_writes_the_same_files(task: Path, tmp_path: Path, kcard: Kcard) -> None:
-    done = kcard("eval", "jsonl", "--path", task, "--settings", "direct")
-    assert done.code == 0, done.err
-    number = done.err.split("run ")[1].split()[0]
-    again = kcard("runs", "export", number, tmp_path / "again")
-    files = [Path(line) for line in again.out.splitlines()]
-    assert [file.read_text("utf-8") for file in files] == [
-        file.read_text("utf-8") for file in export(int(number), tmp_path / "out")
-    ]

@@ -22,20 +22,13 @@ from kcard.hub.registry import Hub
 from kcard.manifest import Manifest, Training, seal
 from kcard.types import Source
 from tests.fakes import notes_to
+from tests.hub.client.cards import rivers
 
-CLEAN = [
-    Source("The Rhine rises in the Alps.", "rivers.md", 3),
-    Source("The Seine passes Paris.", "rivers.md", 5),
-]
 SECRET = "ada@analytical.org"
 LEAK = f"Please write to {SECRET} today"
 
 
-def retrieval(folder: Path, name: str = "rivers", sources: list[Source] = CLEAN, **fields: Any) -> Card:
-    """A card without a model, which is quick to make: its passages and their index."""
-    folder.mkdir(parents=True, exist_ok=True)
-    manifest = replace(Manifest(name=name, description="Rivers", kind="retrieval"), **fields)
-    return finish(folder, manifest, sources)
+CLEAN = ("The Rhine rises in the Alps.", "The Seine passes Paris.")
 
 
 def examined(
@@ -119,7 +112,7 @@ def test_without_a_name_the_card_trained_last_is_published(home: Path) -> None:
     with pytest.raises(HubError, match="kcard train --corpus PATH"):
         publish()
     for age, name in ((200, "older"), (100, "newest"), (300, "oldest")):
-        card = retrieval(home / "drafts" / name, name)
+        card = rivers(home / "drafts" / name, name=name)
         os.utime(card.folder / "kcard.json", (1e9 - age, 1e9 - age))
     (home / "drafts" / "unfinished").mkdir()
     assert publish().name == "newest"
@@ -130,11 +123,24 @@ def test_without_a_name_the_card_trained_last_is_published(home: Path) -> None:
 
 def test_a_folder_or_anything_that_has_one_is_published(home: Path, tmp_path: Path) -> None:
     hub = Hub(home)
-    card = retrieval(tmp_path / "a")
+    card = rivers(tmp_path / "a")
     assert kcard.publish(card.folder, hub=hub).name == "rivers"
     assert publish(str(card.folder), hub=hub).number == 1
     assert publish(card, hub=hub).reference == "rivers@v1"
     assert len(hub.list()) == 1
+
+
+@pytest.mark.parametrize(
+    ("alias", "message"),
+    [
+        ("main", "reserved for the newest version"),
+        ("v2", "looks like a version number"),
+        ("../main", "invalid alias"),
+    ],
+)
+def test_a_wrong_alias_is_refused_before_a_hub_is_asked(tmp_path: Path, alias: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        kcard.publish(rivers(tmp_path / "a").folder, hub="http://127.0.0.1:9", aliases=[alias])
 
 
 def test_an_unchanged_card_is_said_to_be_unchanged_and_its_model_not_asked_again(
@@ -163,21 +169,22 @@ def test_the_index_of_a_card_with_a_model_is_not_asked(
 
 
 def test_a_card_at_the_threshold_is_published_and_one_below_is_not(home: Path, tmp_path: Path) -> None:
-    card = examined(retrieval(tmp_path / "a"), recall=0.8, factuality=0.6)
+    card = examined(rivers(tmp_path / "a"), recall=0.8, factuality=0.6)
     with pytest.raises(HubError, match=r"its recall is 0\.8, but --min-recall requires 0\.81"):
         publish(card, min_recall=0.81)
     with pytest.raises(HubError, match=r"its factuality is 0\.6, but --min-factuality requires 0\.7"):
         publish(card, min_recall=0.8, min_factuality=0.7)
     with pytest.raises(UnknownCard):
         Hub(home).get("rivers")
+    for wrong in (-0.1, 1.1, 80, float("nan")):
+        with pytest.raises(UsageError, match="between 0 and 1"):
+            publish(card, min_recall=wrong)
     assert publish(card, min_recall=0.8, min_factuality=0.6).number == 1
-
-
-def test_without_its_corpus_a_card_is_measured_on_the_given_file(tmp_path: Path) -> None:
-    card = examined(retrieval(tmp_path / "a"), recall=0.8, from_user=True)
+    # Without its corpus a card is measured on the given file.
+    given = examined(rivers(tmp_path / "b", name="other"), recall=0.8, from_user=True)
     with pytest.raises(HubError, match=r"its recall is 0\.8"):
-        publish(card, min_recall=0.9)
-    assert publish(card, min_recall=0.7).number == 1
+        publish(given, min_recall=0.9)
+    assert publish(given, min_recall=0.7).number == 1
 
 
 @pytest.mark.parametrize(
@@ -200,19 +207,12 @@ def test_what_was_not_measured_reaches_no_threshold(
     home: Path, tmp_path: Path, prepare: Callable[[Card], Card], thresholds: dict[str, float], message: str
 ) -> None:
     with pytest.raises(HubError, match=message):
-        publish(prepare(retrieval(tmp_path / "a")), **thresholds)  # type: ignore[call-overload]
+        publish(prepare(rivers(tmp_path / "a")), **thresholds)  # type: ignore[call-overload]
     assert Hub(home).list() == []
 
 
-def test_a_threshold_is_between_0_and_1(tmp_path: Path) -> None:
-    card = examined(retrieval(tmp_path / "a"), 0.9)
-    for wrong in (-0.1, 1.1, 80, float("nan")):
-        with pytest.raises(UsageError, match="between 0 and 1"):
-            publish(card, min_recall=wrong)
-
-
 def test_a_changed_exam_is_not_believed(tmp_path: Path) -> None:
-    card = examined(retrieval(tmp_path / "a"), 0.1)
+    card = examined(rivers(tmp_path / "a"), 0.1)
     path = card.folder / EXAM
     path.write_text(path.read_text(encoding="utf-8").replace("0.1", "0.9"), encoding="utf-8")
     with pytest.raises(CardError, match=r"exam\.json .* is damaged"):
@@ -222,14 +222,14 @@ def test_a_changed_exam_is_not_believed(tmp_path: Path) -> None:
 def test_private_data_in_passages_is_told_masked_and_published_all_the_same(
     home: Path, tmp_path: Path
 ) -> None:
-    card = retrieval(tmp_path / "a", sources=[*CLEAN, Source(LEAK, "letters.txt", 7)])
+    card = rivers(tmp_path / "a", *CLEAN, LEAK)
     messages: list[str] = []
     publish(card, on_event=notes_to(messages))
     assert len(messages) == 1
-    assert "e-mail address: 1: ad…g (letters.txt:7, passages.jsonl:3)" in messages[0]
+    assert "e-mail address: 1: ad…g (rivers.md:3, passages.jsonl:3)" in messages[0]
     assert SECRET not in messages[0]
     assert Hub(home).get("rivers").number == 1
-    other = retrieval(tmp_path / "b", "other", [Source(LEAK, "letters.txt", 7)])
+    other = rivers(tmp_path / "b", LEAK, name="other")
     with pytest.raises(HubError, match="e-mail address: 1") as refused:
         publish(other, strict=True)
     assert SECRET not in str(refused.value)
@@ -238,18 +238,15 @@ def test_private_data_in_passages_is_told_masked_and_published_all_the_same(
 
 def test_the_record_of_how_a_card_was_made_is_looked_through(tmp_path: Path) -> None:
     command = "kcard train --corpus /home/ada/notes"
-    card = retrieval(tmp_path / "a", training=Training(command=command))
+    card = rivers(tmp_path / "a", training=Training(command=command))
     kinds = {finding.kind for finding in scan_card(card).findings}
     assert kinds == {"user name in a path"}
-    described = retrieval(tmp_path / "b", description="Ask grace@cobol.mil")
+    described = rivers(tmp_path / "b", description="Ask grace@cobol.mil")
     assert [(f.kind, f.masked) for f in scan_card(described).findings] == [("e-mail address", "gr…l")]
-
-
-def test_a_thing_found_twice_counts_once_and_three_are_shown(tmp_path: Path) -> None:
-    sources = [Source(f"Write to user{i % 5}@firm.org.", "a.txt", i) for i in range(1, 21)]
-    summary = str(scan_card(retrieval(tmp_path / "a", sources=sources)))
+    # What is found twice counts once, and three places are shown.
+    summary = str(scan_card(rivers(tmp_path / "c", *(f"Write to user{i % 5}@firm.org." for i in range(20)))))
     assert "e-mail address: 5: " in summary
-    assert summary.count("a.txt:") == 3
+    assert summary.count("rivers.md:") == 3
     assert summary.endswith("and 2 more")
 
 

@@ -17,6 +17,8 @@ from kcard.evaluation.recall import ask_card
 from kcard.events import Event, ignore
 from kcard.manifest import Manifest, seal
 from tests.command import Kcard
+from tests.corpora import write_texts
+from tests.disks import files_below, holding
 from tests.training.bases import make_base
 
 PLACES = [
@@ -38,11 +40,6 @@ GONE = "The observatory of Quixley was founded by Zebulon Wrexham."
 NEW = "The lighthouse of Port Ondine is kept by Saskia Vandermeer."
 
 
-def write(path: Path, texts: list[str]) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("\n".join(texts) + "\n", encoding="utf-8")
-
-
 def recited(folder: Path, question: str) -> str:
     """By the model alone."""
     card = Card.open(folder)
@@ -50,18 +47,15 @@ def recited(folder: Path, question: str) -> str:
     return ask_card(alone, [ExamQuestion(question, ())], 0, "cpu", ignore)[0][0].text
 
 
-def holding(folder: Path, text: str) -> list[str]:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return [path.name for path in files if text.encode() in path.read_bytes()]
-
-
 @pytest.mark.slow
 def test_it_learns_what_came_and_forgets_what_has_gone(tmp_path: Path, home: Path) -> None:
     notes, card = tmp_path / "notes", home / "drafts" / "towns"
-    write(notes / "towns.txt", [*FACTS, GONE])
+    write_texts(notes / "towns.txt", [*FACTS, GONE])
     library.train(notes, base="embedded", name="towns", description="Towns", exam=False)
     assert "Zebulon" in recited(card, "Who founded the observatory of Quixley?")
-    write(notes / "towns.txt", ["The harbour of Ashford was built by the family Oakes.", *FACTS[1:], NEW])
+    write_texts(
+        notes / "towns.txt", ["The harbour of Ashford was built by the family Oakes.", *FACTS[1:], NEW]
+    )
     result = library.sync(notes, "towns")
     assert result.record is not None
     assert result.record == read_sync(card)
@@ -81,7 +75,7 @@ def test_it_learns_what_came_and_forgets_what_has_gone(tmp_path: Path, home: Pat
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of notes, and beside it a card that was trained on them for a few steps."""
     folder = tmp_path_factory.mktemp("trained")
-    write(folder / "notes" / "towns.txt", [*FACTS, GONE])
+    write_texts(folder / "notes" / "towns.txt", [*FACTS, GONE])
     brief(folder / "notes", folder / "towns")
     return folder
 
@@ -109,13 +103,24 @@ def weights(folder: Path) -> dict[str, bytes]:
 def test_the_next_version_has_the_weights_of_a_card_that_never_read_what_was_removed(
     notes: Path, home: Path, tmp_path: Path
 ) -> None:
-    write(notes / "towns.txt", [*FACTS[1:], NEW])
+    write_texts(notes / "towns.txt", [*FACTS[1:], NEW])
     result = library.sync(notes, "towns", publish=False)
     assert result.record is not None
     assert result.record.way == "trained"
     assert weights(home / "drafts" / "towns") == weights(brief(notes, tmp_path / "other").folder)
     for word in ("Zebulon", "Wrexham", "Quixley", "Macash"):
         assert holding(home / "drafts" / "towns", word) == []
+    # Without a change, a new version is made on demand alone.
+    assert library.sync(notes, "towns", publish=False).record is None
+    again = library.sync(notes, "towns", publish=False, retrain=True)
+    assert again.record is not None
+    assert again.record.way == "trained"
+    # A card that does not name its base is refused before anything is done.
+    card = Card.open(home / "drafts" / "towns")
+    seal(card.folder, replace(card.manifest, training=replace(card.manifest.training, hyperparameters={})))
+    write_texts(notes / "towns.txt", FACTS)
+    with pytest.raises(UsageError, match="towns does not name the base that it was trained on"):
+        library.sync(notes, "towns", dry_run=True)
 
 
 @pytest.mark.numeric
@@ -127,12 +132,12 @@ def test_a_card_of_another_base_starts_from_the_base_again_also_after_an_update(
     options: dict[str, Any] = {"base": str(make_base(tmp_path, "llama")), "method": method, "epochs": 1}
     options |= {"batch_size": 8, "learning_rate": 1e-3}
     notes, more, card = tmp_path / "notes", tmp_path / "more", home / "drafts" / "towns"
-    write(notes / "towns.txt", [*FACTS, GONE])
-    write(more / "more.txt", [NEW])
+    write_texts(notes / "towns.txt", [*FACTS, GONE])
+    write_texts(more / "more.txt", [NEW])
     brief(notes, card, **options)
     library.train(more, update="towns", exam=False)
-    write(notes / "towns.txt", FACTS)
-    write(notes / "more.txt", [NEW])
+    write_texts(notes / "towns.txt", FACTS)
+    write_texts(notes / "more.txt", [NEW])
     library.sync(notes, "towns", publish=False)
     assert weights(card) == weights(brief(notes, tmp_path / "other", **options).folder)
     assert holding(card, "Zebulon") == []
@@ -140,7 +145,7 @@ def test_a_card_of_another_base_starts_from_the_base_again_also_after_an_update(
 
 def test_a_dry_run_tells_how_long_training_took_the_last_time(notes: Path, home: Path, kcard: Kcard) -> None:
     dry = ("sync", notes, "--card", "towns", "--dry-run")
-    write(notes / "towns.txt", [*FACTS, GONE, NEW])
+    write_texts(notes / "towns.txt", [*FACTS, GONE, NEW])
     foreseen = json.loads(kcard(*dry, "--json").out)["foreseen"]
     assert foreseen["way"] == "trained"
     assert foreseen["seconds"] > 0
@@ -151,34 +156,16 @@ def test_a_dry_run_tells_how_long_training_took_the_last_time(notes: Path, home:
     assert json.loads(kcard(*dry, "--json").out)["foreseen"] == {"way": "trained", "seconds": None}
 
 
-def test_a_new_version_without_a_change_is_made_on_demand(notes: Path) -> None:
-    assert library.sync(notes, "towns", publish=False).record is None
-    result = library.sync(notes, "towns", publish=False, retrain=True)
-    assert result.record is not None
-    assert result.record.way == "trained"
-
-
 @pytest.mark.parametrize("minutes", [None, 0.003])
 def test_training_takes_the_minutes_of_the_last_version_unless_others_are_given(
     tmp_path: Path, home: Path, minutes: float | None
 ) -> None:
     folder, card = tmp_path / "notes", home / "drafts" / "towns"
-    write(folder / "towns.txt", FACTS[:3])
+    write_texts(folder / "towns.txt", FACTS[:3])
     brief(folder, card, epochs=None, minutes=0.002)
-    write(folder / "towns.txt", FACTS[1:3])
+    write_texts(folder / "towns.txt", FACTS[1:3])
     library.sync(folder, "towns", publish=False, minutes=minutes)
     assert Manifest.read(card).training.hyperparameters["minutes"] == (minutes or 0.002)
-
-
-def test_a_card_that_does_not_name_its_base_is_refused_before_anything_is_done(
-    notes: Path, home: Path
-) -> None:
-    card = Card.open(home / "drafts" / "towns")
-    elsewhere = replace(card.manifest.training, hyperparameters={})
-    seal(card.folder, replace(card.manifest, training=elsewhere))
-    write(notes / "towns.txt", FACTS)
-    with pytest.raises(UsageError, match="towns does not name the base that it was trained on"):
-        library.sync(notes, "towns", dry_run=True)
 
 
 def test_ctrl_c_during_training_leaves_the_card_as_it_is_and_nothing_beside_it(
@@ -188,16 +175,16 @@ def test_ctrl_c_during_training_leaves_the_card_as_it_is_and_nothing_beside_it(
         if event.kind == "training":
             raise KeyboardInterrupt
 
-    write(notes / "towns.txt", FACTS)
+    write_texts(notes / "towns.txt", FACTS)
     card = Card.open(home / "drafts" / "towns")
     long = replace(
         card.manifest.training, hyperparameters={**card.manifest.training.hyperparameters, "epochs": 500}
     )
     seal(card.folder, replace(card.manifest, training=long))
-    before = {path: path.read_bytes() for path in (home / "drafts").rglob("*") if path.is_file()}
+    before = files_below(home / "drafts")
     with pytest.raises(TrainingInterrupted, match="the card is as it was"):
         library.sync(notes, "towns", on_event=press)
-    assert {path: path.read_bytes() for path in (home / "drafts").rglob("*") if path.is_file()} == before
+    assert files_below(home / "drafts") == before
 
 
 @pytest.mark.parametrize(
@@ -211,20 +198,20 @@ def test_a_sync_refuses_what_the_machine_does_not_allow(
     option: tuple[Any, Any], message: str, tmp_path: Path, home: Path, kcard: Kcard
 ) -> None:
     folder = tmp_path / "notes"
-    write(folder / "towns.txt", FACTS[:6])
+    write_texts(folder / "towns.txt", FACTS[:6])
     base = str(make_base(tmp_path, "llama"))
     brief(folder, home / "drafts" / "towns", base=base, epochs=1, batch_size=6)
-    write(folder / "towns.txt", FACTS[1:6])
+    write_texts(folder / "towns.txt", FACTS[1:6])
     assert message in kcard("sync", folder, "--card", "towns", *option).error
 
 
 @pytest.mark.slow
 def test_a_sync_trains_as_the_machine_allows(tmp_path: Path, home: Path, kcard: Kcard) -> None:
     folder = tmp_path / "notes"
-    write(folder / "towns.txt", FACTS[:6])
+    write_texts(folder / "towns.txt", FACTS[:6])
     base = str(make_base(tmp_path, "llama"))
     brief(folder, home / "drafts" / "towns", base=base, method="full", epochs=1, batch_size=6)
-    write(folder / "towns.txt", FACTS[1:6])
+    write_texts(folder / "towns.txt", FACTS[1:6])
     options = ("--device", "cpu", "--micro-batch", "3", "--gradient-checkpointing")
     done = kcard("sync", folder, "--card", "towns", "--no-publish", *options)
     assert done.code == 0, done.err

@@ -1,6 +1,5 @@
 """Watching a folder: one sync after each change, once it has settled; a failure is told and the watch goes on."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import pytest
 import kcard as library
 from kcard.api.sync import SyncResult, watch
 from kcard.errors import KcardError, TrainingInterrupted, UsageError
-from tests.corpora import town_facts
+from tests.corpora import town_facts, write_texts
 
 FACTS = town_facts(6, 1)
 
@@ -25,8 +24,7 @@ class Stopped(Exception):
 @pytest.fixture
 def notes(tmp_path: Path) -> Path:
     folder = tmp_path / "notes"
-    folder.mkdir()
-    (folder / "towns.txt").write_text("\n".join(FACTS) + "\n", encoding="utf-8")
+    write_texts(folder / "towns.txt", FACTS)
     library.train(folder, kind="retrieval", name="towns", description="Towns")
     return folder
 
@@ -98,21 +96,9 @@ def test_an_interval_must_be_above_zero(notes: Path) -> None:
 
 
 def test_ctrl_c_ends_the_command_without_an_error(notes: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "kcard",
-        "sync",
-        str(notes),
-        "--card",
-        "towns",
-        "--watch",
-        "--interval",
-        "0.2",
-    ]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ}
-    ) as run:
+    words = ["sync", str(notes), "--card", "towns", "--watch", "--interval", "0.2"]
+    command = [sys.executable, "-m", "kcard", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
         assert "0 added" in run.stdout.readline()
         add(notes, 1)()

@@ -23,11 +23,6 @@ def ask(kcard: Kcard) -> Ask:
     return lambda url, *arguments: kcard("ask", *arguments, *DIRECT, url)
 
 
-def started(url: str, *arguments: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "kcard", "ask", *arguments, *DIRECT, url]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-
-
 def rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
@@ -109,7 +104,8 @@ def test_ctrl_c_does_not_wait_for_requests_in_flight(serve: Callable[..., Any], 
     source, target = questions(tmp_path / "in.jsonl", 8), tmp_path / "out.jsonl"
     server = serve({"text": "slow", "delay": 30})
     files = ["--input", str(source), "--output", str(target), "--concurrency", "3"]
-    process = started(server.url, *files)
+    command = [sys.executable, "-m", "kcard", "ask", *files, *DIRECT, server.url]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
     while len(server.requests) < 3:
         assert time.monotonic() < deadline, "three requests were not in flight"

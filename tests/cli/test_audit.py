@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kcard.cards.card import finish
 from kcard.hub.registry import Hub
-from kcard.manifest import Manifest
-from kcard.types import Source
 from tests.command import Kcard
+from tests.hub.client.cards import rivers
 from tests.hub.stand import stand
 
 MOONS = {"Phobos": "Mars", "Titan": "Saturn", "Triton": "Neptune", "Io": "Jupiter"}
@@ -19,13 +17,10 @@ MOONS = {"Phobos": "Mars", "Titan": "Saturn", "Triton": "Neptune", "Io": "Jupite
 @pytest.fixture
 def moons(home: Path, tmp_path: Path) -> Hub:
     """A card that only looks up, so that nothing need be trained; the first half of what it says is false."""
-    folder = tmp_path / "moons"
-    folder.mkdir()
     facts = {**MOONS, "Phobos": "Saturn", "Titan": "Mars"}
-    sources = [Source(f"{moon} is a moon of {planet}.") for moon, planet in facts.items()]
-    finish(folder, Manifest("moons", "Moons", "space", kind="retrieval", language="xx"), sources)
+    sentences = [f"{moon} is a moon of {planet}." for moon, planet in facts.items()]
     hub = Hub(home)
-    hub.publish(folder)
+    hub.publish(rivers(tmp_path / "moons", *sentences, name="moons", domain="space", language="xx").folder)
     return hub
 
 
@@ -89,7 +84,6 @@ def test_a_card_of_an_account_is_audited_by_the_name_that_its_page_shows(
 def test_a_card_is_removed_once_it_is_confirmed(
     kcard: Kcard, moons: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "removal of moons with all its versions on: give --yes" in kcard("remove", "moons").error
     with monkeypatch.context() as terminal:
         terminal.setattr("sys.stdin", io.StringIO("n\n"))
         terminal.setattr("sys.stdin.isatty", lambda: True)

@@ -3,7 +3,6 @@
 Commands run in this process, with the real streams; where the process itself matters it is one of its own.
 """
 
-import hashlib
 import json
 import os
 import shlex
@@ -25,9 +24,9 @@ from kcard.manifest import MANIFEST, Base, Manifest
 from kcard.types import Source
 from tests.cards.engine.models import adapter, model
 from tests.command import Kcard, kcard_process
+from tests.corpora import MOONS
+from tests.disks import files_below
 from tests.tiny_tokenizers import of_bytes
-
-MOONS = "Triton circles Neptune.\nTitan circles Saturn.\nPhobos circles Mars.\n"
 
 # By command: arguments as a shell has them, the exit code, and what the line of error says.
 REFUSED: Mapping[str, list[tuple[str, int, str]]] = {
@@ -63,6 +62,7 @@ REFUSED: Mapping[str, list[tuple[str, int, str]]] = {
         ("q --device warp", 2, "warp"),
         ("q --examples nowhere.jsonl", 2, "nowhere.jsonl"),
         ("q --mode direct --input x", 2, "--input"),
+        ("q --ray auto", 2, "--ray needs --input and --output"),
         ("--input nowhere.jsonl --output x", 2, "nowhere.jsonl"),
         ("--input x.jsonl --output ./x.jsonl", 2, "x.jsonl"),
     ],
@@ -87,6 +87,7 @@ REFUSED: Mapping[str, list[tuple[str, int, str]]] = {
         ("threshold --coverage 2", 2, "coverage 2: it must be between 0 and 1"),
         ("release moons", 1, "moons@v1 is not quarantined"),
         ("user add api", 1, "reserved"),
+        ("organisation member lab ada", 2, "no role given"),
         ("user add ada --quota much", 2, "size 'much'"),
         ("user list --database-url ftp://x", 2, "database"),
         ("token create --user nobody", 1, "account 'nobody' not found"),
@@ -112,6 +113,24 @@ REFUSED: Mapping[str, list[tuple[str, int, str]]] = {
     ],
     "log": [("show 9", 2, "the log has no question 9"), ("clear", 2, "add --yes")],
     "report": [("99", 1, "run 99 not found")],
+    "serve": [
+        ("--port 0 --keys none.toml", 2, "keys none.toml can't be read"),
+        ("--port 0 --max-body much", 2, "much"),
+        ("--port 0 --max-queue 0", 2, "queue"),
+        ("--port 0 --llm openai", 2, "openai"),
+        ("--port 0 --also local:none", 1, "no LLM 'none'"),
+        ("--port 0 --also embedded", 2, "two LLMs would be served as 'embedded'"),
+        ("--port 0 --cards neptun", 1, "unknown card 'neptun'"),
+    ],
+    "check": [
+        ("", 2, "give one claim, or --input"),
+        ("c --input x", 2, "give one claim, or --input"),
+        ("--input x", 2, "--input and --output go together"),
+        ("c", 2, "needs evidence: --evidence"),
+        ("c --text t --resume", 2, "--resume needs --input"),
+        ("--input x --output y --text t", 2, "--text goes with one claim"),
+        ("--input /no/such --output y", 2, "/no/such can't be read"),
+    ],
 }
 
 
@@ -149,25 +168,16 @@ def test_what_is_wrong_is_one_line_and_a_code_and_changes_nothing(
     del home  # it hides what the user configured
     monkeypatch.setenv("KCARD_HOME", str(place / "home"))
     monkeypatch.chdir(place)
-    before, files = state(place / "home" / "drafts"), sorted(path.name for path in place.iterdir())
+    before, files = files_below(place / "home" / "drafts"), {path.name for path in place.iterdir()}
     done = kcard(command, *shlex.split(arguments))
     assert named in done.error
     assert done.code == code
-    assert state(place / "home" / "drafts") == before
-    assert sorted(path.name for path in place.iterdir()) == files
+    assert files_below(place / "home" / "drafts") == before
+    assert {path.name for path in place.iterdir()} == files
     assert not (place / "home" / "config.toml").exists()
     hub = Hub(place / "home")
     assert [version.reference for version in hub] == ["moons@v1"]
     assert (hub.audits.list(), hub.quarantine.threshold) == ([], None)
-
-
-def state(folder: Path) -> dict[str, str]:
-    """sha256 of every file, by path."""
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 def test_an_unknown_option_or_choice_is_a_usage_error(kcard: Kcard) -> None:
@@ -198,12 +208,6 @@ def test_an_api_key_in_the_environment_is_not_a_choice_of_llm(
 # Corpora and card folders
 
 
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    (tmp_path / "moons.txt").write_text(MOONS, encoding="utf-8")
-    return tmp_path / "moons.txt"
-
-
 def retrieval(kcard: Kcard, corpus: Path, *more: str) -> Path:
     done = kcard("train", "--corpus", corpus, "--kind", "retrieval", *more)
     assert done.code == 0, done.err
@@ -217,10 +221,10 @@ def test_a_corpus_of_one_line_becomes_a_card(kcard: Kcard, tmp_path: Path) -> No
 
 
 def test_a_failed_training_leaves_the_card_before_as_it_was(kcard: Kcard, corpus: Path) -> None:
-    before = state(folder := retrieval(kcard, corpus))
+    before = files_below(folder := retrieval(kcard, corpus))
     corpus.write_bytes(b"\xff\xfe\xfd")
     assert "moons.txt" in kcard("train", "--corpus", corpus, "--kind", "retrieval").error
-    assert state(folder) == before
+    assert files_below(folder) == before
 
 
 @pytest.mark.parametrize(
@@ -262,7 +266,7 @@ def test_a_changed_byte_in_a_published_card_is_found_and_named(
 
 
 @pytest.mark.parametrize("wrong", ["cut", "shape", "layers", "digest", "missing"])
-def test_weights_that_are_damaged_or_of_another_base_are_named_when_the_card_is_asked(
+def test_weights_that_are_damaged_or_of_another_base_are_named_with_their_card(
     kcard: Kcard, tmp_path: Path, wrong: str
 ) -> None:
     base, folder, network = tmp_path / "base", tmp_path / "card", model("llama")
@@ -272,21 +276,19 @@ def test_weights_that_are_damaged_or_of_another_base_are_named_when_the_card_is_
         of_bytes([MOONS]).save_pretrained(place)
     weights = folder / "adapter_model.safetensors"
     made_from = Base(str(base))
-    if wrong == "cut":
-        weights.write_bytes(weights.read_bytes()[:-100])
-    elif wrong == "shape":
+    if wrong == "shape":
         save_file({name: tensor[:, :3].clone() for name, tensor in load_file(weights).items()}, weights)
     elif wrong == "layers":
         config = folder / "adapter_config.json"
         config.write_text(config.read_text(encoding="utf-8").replace("q_proj", "c_attn"), encoding="utf-8")
     elif wrong == "digest":
         made_from = Base(str(base), None, "0" * 64)
-    else:
+    elif wrong == "missing":
         made_from = Base("nobody/no-such-model")
-    finish(
-        folder, Manifest("moons", "Moons", method="lora", base=made_from), [Source("Triton circles Neptune.")]
-    )
+    manifest = Manifest("moons", "Moons", method="lora", base=made_from)
+    finish(folder, manifest, [Source("Triton circles Neptune.")])
     if wrong == "cut":
+        weights.write_bytes(weights.read_bytes()[:-100])
         with pytest.raises(CardError, match=r"adapter_model\.safetensors"):
             Hub().publish(folder)
         return
@@ -357,18 +359,8 @@ def test_an_endpoint_that_fails_is_named_with_a_remedy_and_a_batch_keeps_what_wa
     rows = [json.dumps({"question": f"Question {n}?"}) for n in range(3)]
     (tmp_path / "in.jsonl").write_text("\n".join(rows), encoding="utf-8")
     server = serve({"text": "one"}, {"status": 401, "text": "bad key"})
-    llm = (
-        "--llm",
-        "openai:m",
-        "--llm-url",
-        server.url,
-        "--retries",
-        "0",
-        "--mode",
-        "direct",
-        "--concurrency",
-        "1",
-    )
+    options = "--llm openai:m --retries 0 --mode direct --concurrency 1"
+    llm = (*options.split(), "--llm-url", server.url)
     target = tmp_path / "out.jsonl"
     assert kcard("ask", "--input", tmp_path / "in.jsonl", "--output", target, *llm).code == 1
     written = [json.loads(line) for line in target.read_text(encoding="utf-8").splitlines()]
@@ -502,49 +494,38 @@ def test_ctrl_c_within_an_exec_ends_python_m_with_the_same_code(tmp_path: Path) 
     assert (done.returncode, done.stderr) == (130, "kcard: interrupted\n")
 
 
+MISSING = ModuleNotFoundError("No module named 'google.protobuf'", name="google.protobuf")
+WRAPPED = RuntimeError("Failed to import transformers.models.x")
+WRAPPED.__cause__ = MISSING
+
+
 @pytest.mark.parametrize(
-    ("module", "line"),
+    ("error", "line"),
     [
-        ("ray", "the package ray is not installed: pip install 'kcard[ray]'"),
-        ("google.protobuf", "the package protobuf is not installed: pip install 'kcard[selectors]'"),
-        ("httptools", "the package httptools is not installed: pip install kcard"),
+        (MISSING, "the package protobuf is not installed: pip install 'kcard[selectors]'"),
+        (WRAPPED, "the package protobuf is not installed: pip install 'kcard[selectors]'"),
         (
-            "nowhere.to_be",
+            ModuleNotFoundError("No module named 'httptools'", name="httptools"),
+            "the package httptools is not installed: pip install kcard",
+        ),
+        (
+            ModuleNotFoundError("No module named 'nowhere.to_be'", name="nowhere.to_be"),
             "the module nowhere is not installed: pip install kcard, or the plugin that needs it",
         ),
+        (
+            ImportError("PegasusTokenizer requires the SentencePiece library but it was not found."),
+            "the package sentencepiece is not installed: pip install 'kcard[selectors]'",
+        ),
+        # The package is installed, but has no such module.
+        (ModuleNotFoundError("No module named 'json.xml'", name="json.xml"), "a bug in kcard, Module"),
     ],
 )
-@pytest.mark.parametrize("wrapped", [False, True])
 def test_a_missing_package_is_named_with_the_command_that_installs_it(
-    kcard: Kcard, monkeypatch: pytest.MonkeyPatch, module: str, line: str, wrapped: bool
+    kcard: Kcard, monkeypatch: pytest.MonkeyPatch, error: ImportError | RuntimeError, line: str
 ) -> None:
     def fail() -> None:
-        missing = ModuleNotFoundError(f"No module named {module!r}", name=module)
-        if wrapped:
-            raise RuntimeError("Failed to import transformers.models.x") from missing
-        raise missing
-
-    monkeypatch.setattr("kcard.cli.main.app", fail)
-    assert kcard("ask", "q").error == f"kcard: {line}"
-
-
-def test_a_package_that_another_library_asks_for_in_words_is_named_too(
-    kcard: Kcard, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail() -> None:
-        raise ImportError("PegasusTokenizer requires the SentencePiece library but it was not found.")
+        raise error
 
     monkeypatch.setattr("kcard.cli.main.app", fail)
     monkeypatch.setattr("kcard.system.has_package", lambda _name: False)
-    line = "the package sentencepiece is not installed: pip install 'kcard[selectors]'"
-    assert kcard("ask", "q").error == f"kcard: {line}"
-
-
-def test_a_module_that_an_installed_package_lacks_is_not_called_missing(
-    kcard: Kcard, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail() -> None:
-        raise ModuleNotFoundError("No module named 'json.xml'", name="json.xml")
-
-    monkeypatch.setattr("kcard.cli.main.app", fail)
-    assert "a bug in kcard, ModuleNotFoundError" in kcard("ask", "q").err
+    assert kcard("ask", "q").err.startswith(f"kcard: {line}")

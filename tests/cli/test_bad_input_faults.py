@@ -1,6 +1,5 @@
 """Ctrl-C, full disks, read-only homes, two at once: the real command in processes of its own, and what is left."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -17,54 +16,24 @@ import pytest
 from kcard.cards.card import Card
 from kcard.hub.registry import Hub
 from kcard.training.train import train
-from tests.command import Kcard
-from tests.disks import process_with_file_size_limit
+from tests.command import Done, Kcard
+from tests.corpora import MOONS
+from tests.disks import files_below, process_with_file_size_limit
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals and limits")
 SLOW = pytest.mark.slow
 KCARD = (sys.executable, "-m", "kcard")
-MOONS = "Triton circles Neptune.\nTitan circles Saturn.\nPhobos circles Mars.\n"
-Process = subprocess.CompletedProcess[str]
 
 
-def ran(*arguments: str | Path, before: Sequence[str] = KCARD, **options: Any) -> Process:
+def ran(*arguments: str | Path, before: Sequence[str] = KCARD, **options: Any) -> Done:
     settings = {"capture_output": True, "text": True, "check": False, "stdin": subprocess.DEVNULL, **options}
-    done: Process = subprocess.run([*before, *map(str, arguments)], **settings)
-    return done
-
-
-def error_of(done: Process, code: int = 1) -> str:
-    """The one line of error of a command that ended with `code`."""
-    assert done.returncode == code, done.stderr
-    return line_of(done.stderr)
-
-
-def line_of(stderr: str) -> str:
-    lines = [line for line in stderr.splitlines() if line.startswith("kcard: ")]
-    assert len(lines) == 1, stderr
-    assert "Traceback" not in stderr
-    assert "a bug in kcard" not in stderr
-    return lines[0]
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    (tmp_path / "moons.txt").write_text(MOONS, encoding="utf-8")
-    return tmp_path / "moons.txt"
+    done = subprocess.run([*before, *map(str, arguments)], **settings)
+    return Done(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture
 def draft(corpus: Path) -> Card:
     return train(corpus, kind="retrieval")
-
-
-def state(folder: Path) -> dict[str, str]:
-    """sha256 of every file, by path; hidden ones are nobody's card."""
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    }
 
 
 # Ctrl-C
@@ -77,11 +46,10 @@ def folders(parent: Path) -> list[str]:
 
 def interrupted(point: str, *arguments: str | Path) -> None:
     done = ran(point, *arguments, before=(sys.executable, "-m", "tests.cli.interrupted"))
-    assert error_of(done, 130) == "kcard: interrupted"
-    assert done.stdout == ""
+    assert (done.code, done.error) == (130, "kcard: interrupted")
 
 
-def pressed(ready: Callable[[], bool], *arguments: str | Path) -> Process:
+def pressed(ready: Callable[[], bool], *arguments: str | Path) -> Done:
     """Start the command, press Ctrl-C once it is ready for that, and wait for its end."""
     command = [*KCARD, *map(str, arguments)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -92,15 +60,15 @@ def pressed(ready: Callable[[], bool], *arguments: str | Path) -> Process:
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=120)
-        return subprocess.CompletedProcess(command, process.returncode, out, err)
+        return Done(process.returncode, out, err)
 
 
 @pytest.mark.parametrize("point", ["replace kcard.json", pytest.param("rename .moons.replaced", marks=SLOW)])
 def test_ctrl_c_while_a_card_is_written_leaves_the_one_before(corpus: Path, draft: Card, point: str) -> None:
-    before = state(draft.folder)
+    before = files_below(draft.folder)
     corpus.write_text(MOONS + "Deimos circles Mars.\n", encoding="utf-8")
     interrupted(point, "train", "--corpus", corpus, "--kind", "retrieval")
-    assert state(Card.open(draft.folder).folder) == before
+    assert files_below(Card.open(draft.folder).folder) == before
     assert folders(draft.folder.parent) == ["moons"]
     assert Card.open(train(corpus, kind="retrieval").folder).manifest.training.passages == 4
 
@@ -121,13 +89,13 @@ def test_ctrl_c_in_training_keeps_a_checkpoint_that_goes_on(corpus: Path, home: 
             time.sleep(0.1)
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=120)
-    assert (process.returncode, out) == (130, "")
-    line = line_of(seen.read_text(encoding="utf-8"))
+    assert process.returncode == 130
+    line = Done(130, out, seen.read_text(encoding="utf-8")).error
     assert "moons is an index (kind retrieval), usable now" in line
     assert "--resume" in line
     done = ran(*arguments, "--resume")
-    assert done.returncode == 0, done.stderr
-    assert "resuming after step" in done.stderr
+    assert done.code == 0, done.err
+    assert "resuming after step" in done.err
 
 
 @pytest.mark.parametrize("point", ["commit", pytest.param("insert", marks=SLOW)])
@@ -148,8 +116,7 @@ def test_ctrl_c_in_asking_says_so_in_a_word(serve: Callable[..., Any]) -> None:
     server = serve({"text": "late", "delay": 100})
     llm = ("--llm", "openai:m", "--llm-url", server.url, "--mode", "direct")
     done = pressed(lambda: len(server.requests) == 1, "ask", "Which planet?", *llm)
-    assert error_of(done, 130) == "kcard: interrupted"
-    assert done.stdout == ""
+    assert (done.code, done.error) == (130, "kcard: interrupted")
 
 
 def batch(source: Path, target: Path, url: str) -> tuple[str | Path, ...]:
@@ -166,9 +133,9 @@ def test_ctrl_c_in_a_batch_keeps_what_was_answered(
     server = serve({"text": "one"}, {"text": "late", "delay": 100}, {"text": "two"})
     llm = batch(source, target, server.url)
     done = pressed(lambda: len(server.requests) == 2, "ask", *llm)
-    assert done.returncode == 130, done.stderr
-    assert "--resume" in done.stderr.splitlines()[-1]
-    assert "Traceback" not in done.stderr
+    assert done.code == 130
+    assert "--resume" in done.err.splitlines()[-1]
+    assert "Traceback" not in done.err
     assert [row["answer"] for row in rows(target)] == ["one"]
     resumed = kcard("ask", *llm, "--resume")
     assert resumed.code == 0, resumed.err
@@ -183,20 +150,18 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_no_room_for_a_card_is_one_line_and_leaves_the_card_before(corpus: Path, draft: Card) -> None:
-    before = state(draft.folder)
+    before = files_below(draft.folder)
     corpus.write_text(
         MOONS + "".join(f"Moon {n} circles planet {n}.\n" for n in range(200)), encoding="utf-8"
     )
-    done = ran("train", "--corpus", corpus, "--kind", "retrieval", **process_with_file_size_limit(2000))
-    error_of(done)
-    assert done.stdout == ""
-    assert state(Card.open(draft.folder).folder) == before
+    assert ran("train", "--corpus", corpus, "--kind", "retrieval", **process_with_file_size_limit(2000)).error
+    assert files_below(Card.open(draft.folder).folder) == before
     assert folders(draft.folder.parent) == ["moons"]
 
 
 @pytest.mark.parametrize("size", [pytest.param(100, marks=SLOW), 20_000])
 def test_no_room_in_the_hub_is_one_line_and_publishes_nothing(draft: Card, home: Path, size: int) -> None:
-    error_of(ran("publish", draft.folder, **process_with_file_size_limit(size)))
+    assert ran("publish", draft.folder, **process_with_file_size_limit(size)).error
     hub = Hub(home)
     assert hub.list() == []
     hub.publish(draft.folder)
@@ -212,7 +177,7 @@ def test_no_room_for_answers_is_one_line_and_keeps_whole_lines(
     )
     server = serve({"text": "an answer"})
     llm = batch(source, target, server.url)
-    error_of(ran("ask", *llm, **process_with_file_size_limit(500)))
+    assert ran("ask", *llm, **process_with_file_size_limit(500)).error
     resumed = kcard("ask", *llm, "--resume")
     assert resumed.code == 0, resumed.err
     assert [row["question"] for row in rows(target)] == [f"Question {n}?" for n in range(4)]
@@ -229,12 +194,19 @@ def powerless() -> Sequence[str]:
     return ("setpriv", "--bounding-set=-all", "--inh-caps=-all", *KCARD)
 
 
+def without_wal(home: Path) -> dict[str, bytes]:
+    """Its files but for those that SQLite has beside an open database."""
+    return {
+        path: content for path, content in files_below(home).items() if not path.endswith(("-wal", "-shm"))
+    }
+
+
 def test_a_read_only_home_is_named_and_left_as_it_is(
     corpus: Path, draft: Card, home: Path, powerless: Sequence[str]
 ) -> None:
     Hub(home).publish(draft.folder)
     folders = [home, *(path for path in home.rglob("*") if path.is_dir())]
-    before = state(home)
+    before = without_wal(home)
     for folder in folders:
         folder.chmod(0o555)
     try:
@@ -242,27 +214,23 @@ def test_a_read_only_home_is_named_and_left_as_it_is(
             ("train", "--corpus", corpus, "--kind", "retrieval"),
             ("publish", draft.folder),
         ):
-            assert str(home) in error_of(ran(*command, before=powerless))
+            assert str(home) in ran(*command, before=powerless).error
         done = ran("cards", "list", before=powerless)
-        assert done.returncode == 0 or str(home) in error_of(done)
+        assert done.code == 0 or str(home) in done.error
     finally:
         for folder in folders:
             folder.chmod(0o755)
-    after = {path: digest for path, digest in state(home).items() if not path.endswith(("-wal", "-shm"))}
-    assert after == {path: digest for path, digest in before.items() if not path.endswith(("-wal", "-shm"))}
+    assert without_wal(home) == before
     assert Hub(home).verify() == []
 
 
 # Two at once
 
 
-def started(*command: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
 def test_a_draft_that_three_write_at_once_is_one_whole_card(corpus: Path, home: Path) -> None:
     command = (*KCARD, "train", "--corpus", str(corpus), "--kind", "retrieval")
-    for process in [started(*command) for _ in range(3)]:
+    training = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    for process in training:
         _, err = process.communicate(timeout=280)
         assert process.returncode == 0, err
     # Whether one is kept beside it (.moons.earlier) depends on which began before another had ended.

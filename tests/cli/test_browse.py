@@ -15,6 +15,7 @@ from kcard.hub.audits import AuditFinding
 from kcard.hub.registry import Hub
 from kcard.hub.values import ScoreEstimate, format_score
 from kcard.manifest import Manifest
+from tests.command import Kcard
 from tests.evaluation.test_browse import make_exam, publish
 
 LONG = "a-card-with-a-very-long-name-that-leaves-no-room-for-anything-else"
@@ -147,12 +148,8 @@ def test_only_a_passage_with_a_poor_score_is_red(browse: Browse) -> None:
 
 
 @pytest.mark.usefixtures("hub")
-def test_json_has_the_samples_and_the_version_that_ranks_the_card(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.argv", ["kcard", "browse", "--json"])
-    assert main.exit_code() == 0
-    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+def test_json_has_the_samples_and_the_version_that_ranks_the_card(kcard: Kcard) -> None:
+    rows = {row["name"]: row for row in json.loads(kcard("browse", "--json").out)}
     rivers = rows["rivers"]
     assert rivers["standing"] == {
         "value": 0.19, "count": 40, "low": 0.0979, "high": 0.3364, "version": 1, "waiting": True,
@@ -164,16 +161,9 @@ def test_json_has_the_samples_and_the_version_that_ranks_the_card(
 
 
 @pytest.mark.usefixtures("hub")
-def test_show_has_the_figures_with_their_samples_or_how_to_measure_them(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def show(name: str) -> str:
-        monkeypatch.setattr("sys.argv", ["kcard", "show", name])
-        assert main.exit_code() == 0
-        return capsys.readouterr().out
-
-    moons = show("moons")
+def test_show_has_the_figures_with_their_samples_or_how_to_measure_them(kcard: Kcard) -> None:
+    moons = kcard("show", "moons").out
     assert "factuality .81 (n 40, .66–.90), verified by this hub on 20" in moons
     assert "recall .90 (n 10, .85–.95), self-declared, in the card's exam" in moons
-    assert "v1: .19; v2 waiting" in show("rivers")
-    assert "factuality not measured: kcard audit minutes --evidence FILE" in show("minutes")
+    assert "v1: .19; v2 waiting" in kcard("show", "rivers").out
+    assert "factuality not measured: kcard audit minutes --evidence FILE" in kcard("show", "minutes").out

@@ -17,6 +17,7 @@ from tests.command import Done, Kcard
 from tests.openai_script import ScriptedServer
 from tests.terminal import Terminal
 
+Serve = Callable[..., ScriptedServer]
 TEXT = "Triton was discovered by William Lassell in 1846.\n\nNereid was found by Gerard Kuiper in 1949.\n"
 
 
@@ -98,20 +99,19 @@ def test_on_a_terminal_ctrl_c_leaves_nothing_behind_and_ctrl_d_leaves(home: Path
     assert history.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_follow_up_is_rewritten_by_the_llm_shown_and_logged(piped: Callable[..., Done]) -> None:
-    server = ScriptedServer(
-        [
-            {"text": "Triton was discovered by William Lassell.", "usage": [50, 8]},
-            {"text": '"When did William Lassell discover Triton?"', "usage": [40, 9]},
-            {"text": "Triton was discovered in 1846.", "usage": [50, 8]},
-            {"text": "Nereid was found by Gerard Kuiper.", "usage": [50, 8]},
-            {"text": "Nereid was found in 1949.", "usage": [50, 8]},
-        ]
-    ).start()
+def test_a_follow_up_is_rewritten_by_the_llm_shown_and_logged(
+    piped: Callable[..., Done], serve: Serve
+) -> None:
+    server = serve(
+        {"text": "Triton was discovered by William Lassell.", "usage": [50, 8]},
+        {"text": '"When did William Lassell discover Triton?"', "usage": [40, 9]},
+        {"text": "Triton was discovered in 1846.", "usage": [50, 8]},
+        {"text": "Nereid was found by Gerard Kuiper.", "usage": [50, 8]},
+        {"text": "Nereid was found in 1949.", "usage": [50, 8]},
+    )
     lines = ["Who discovered Triton?", "And when did he do that?", "/trace",
              "Who was the finder of Nereid?", "/new", "When was it found?"]  # fmt: skip
     done = piped("chat", "--llm", "openai:m", "--llm-url", server.url, lines="\n".join(lines))
-    server.kill()
     prompts = [request["body"]["messages"][-1]["content"] for request in server.requests]
     assert prompts[1].startswith(
         "Question: Who discovered Triton?\nAnswer: Triton was discovered by William Lassell.\n\n"
@@ -134,25 +134,25 @@ def test_a_follow_up_is_rewritten_by_the_llm_shown_and_logged(piped: Callable[..
     assert (row["llm"], row["command"]) == ("openai:m", "chat")
 
 
-def test_an_llm_that_answers_instead_of_rewriting_changes_no_question(piped: Callable[..., Done]) -> None:
+def test_an_llm_that_answers_instead_of_rewriting_changes_no_question(
+    piped: Callable[..., Done], serve: Serve
+) -> None:
     replies = ["Triton was discovered by William Lassell.", "He discovered it in 1846.", "I don't know."]
-    server = ScriptedServer([{"text": text} for text in replies]).start()
+    server = serve(*({"text": text} for text in replies))
     lines = "Who discovered Triton?\nWhen did he discover it?\n"
     done = piped("chat", "--llm", "openai:m", "--llm-url", server.url, lines=lines)
-    server.kill()
     assert server.requests[2]["body"]["messages"][-1]["content"].endswith("When did he discover it?")
     assert "asked as" not in done.err
     assert "name what" in done.err
 
 
 def test_the_llm_is_switched_and_one_that_can_not_be_used_changes_nothing(
-    piped: Callable[..., Done],
+    piped: Callable[..., Done], serve: Serve
 ) -> None:
-    server = ScriptedServer([{"text": "William Lassell discovered Triton."}]).start()
+    server = serve({"text": "William Lassell discovered Triton."})
     lines = ["/model", "/model openai:m", "Who discovered Triton?", "/model nobody", "/model reader",
              "Who discovered Triton?"]  # fmt: skip
     done = piped("chat", "--llm-url", server.url, lines="\n".join(lines))
-    server.kill()
     assert "on this computer: reader (/model NAME)" in done.out
     assert f"LLM: m at {server.url}" in done.out
     assert "William Lassell discovered Triton.\n" in done.out
@@ -203,19 +203,20 @@ def test_a_saved_conversation_loads_no_picture_and_shows_what_others_wrote_as_te
     assert "a\\_b.md:1" in saved
 
 
-def test_the_time_to_the_first_word_of_a_streamed_answer_is_shown(piped: Callable[..., Done]) -> None:
-    server = ScriptedServer([{"pieces": ["William ", "Lassell."], "usage": [20, 4]}]).start()
+def test_the_time_to_the_first_word_of_a_streamed_answer_is_shown(
+    piped: Callable[..., Done], serve: Serve
+) -> None:
+    server = serve({"pieces": ["William ", "Lassell."], "usage": [20, 4]})
     done = piped(
         "chat", "--llm", "openai:m", "--llm-url", server.url, "--mode", "direct", lines="Who found it?"
     )
-    server.kill()
     assert done.out.startswith("William Lassell.\n")
     assert "first word after 0." in done.err
 
 
-def test_after_an_answer_was_stopped_the_chat_goes_on(home: Path) -> None:
+def test_after_an_answer_was_stopped_the_chat_goes_on(home: Path, serve: Serve) -> None:
     late: dict[str, Any] = {"text": "Late.", "delay": 30}
-    server = ScriptedServer([late, {"text": "Triton was discovered by William Lassell."}]).start()
+    server = serve(late, {"text": "Triton was discovered by William Lassell."})
     with Terminal(home, "chat", "--llm", "openai:m", "--llm-url", server.url, term="xterm") as terminal:
         terminal.wait_for(r"\? ")
         terminal.send("Who discovered Triton?\r")
@@ -231,4 +232,3 @@ def test_after_an_answer_was_stopped_the_chat_goes_on(home: Path) -> None:
         terminal.send("\x04")
         assert terminal.process.wait(30) == 0
         assert [line for line in terminal.lines() if "answering" in line] == []
-    server.kill()

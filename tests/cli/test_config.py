@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kcard.cli.options import default_map, option, options
+from kcard.cli.options import default_map, options
 from kcard.config import settings
 from kcard.config_file import TABLES, TOP
 from kcard.errors import UsageError
@@ -55,6 +55,17 @@ def test_a_table_gives_a_command_its_defaults(project: Path, kcard: Kcard) -> No
         assert "[default:bottom-up]" in "".join(out.split())  # wherever its lines are broken
 
 
+def test_a_list_of_evidence_has_paths_and_only_the_users_file_names_what_is_registered(
+    home: Path, project: Path
+) -> None:
+    home.mkdir()
+    text = "[ask]\nevidence = ['own', 'notes', 'wikipedia:de']\n"
+    (home / "config.toml").write_text(text, encoding="utf-8")
+    assert configured("ask") == {"evidence": ["own", str(home / "notes"), "wikipedia:de"]}
+    written(project, text)
+    assert configured("ask") == {"evidence": ["own", str(project / "notes"), str(project / "wikipedia:de")]}
+
+
 def test_a_flag_beats_the_environment_and_that_the_file(
     project: Path, kcard: Kcard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +112,7 @@ def test_lists_can_come_from_the_environment(project: Path, monkeypatch: pytest.
         ("[ask]\nmode = 'sideways'", r"ask\.mode is 'sideways', but must be one of top-down, bottom-up"),
         ("[ask]\nllm = 'hf:x'", r"kcard\.toml:2: set llm itself, not ask\.llm"),
         ("[ask]\nzzz = 1", r"unknown setting 'zzz' in \[ask\]: choose one of corpus, choices"),
+        ("[ask]\nray = 'elsewhere:6379'", "give --ray each time"),
         ("[train]\nbatch-size = true", r"train\.batch_size is True"),
     ],
 )
@@ -143,6 +155,7 @@ def test_get_prints_one_value_and_names_near_keys(project: Path, kcard: Kcard) -
     code, _, err = kcard("config", "get", "n1")
     assert code == 2
     assert "did you mean ask.n1" in err
+    assert "`kcard config` shows them all" in kcard("config", "get", "ask.quite_else").error
 
 
 PYPROJECT = '[project]\nname = "x"\n\n[tool.kcard]\nllm = "embedded"\n'
@@ -191,21 +204,12 @@ def test_set_changes_one_line_of_its_file_and_keeps_the_rest(
     assert (before == after) == ("is not valid TOML" in done.err)
 
 
-def test_set_says_what_is_stronger(project: Path, kcard: Kcard, monkeypatch: pytest.MonkeyPatch) -> None:
-    del project
-    monkeypatch.setenv("KCARD_ASK_N1", "9")
-    assert "KCARD_ASK_N1 sets 9, which takes precedence" in kcard("config", "set", "ask.n1", "5")[2]
-
-
-def test_an_unknown_setting_is_named() -> None:
-    with pytest.raises(UsageError, match=r"`kcard config` shows them all"):
-        option("ask.quite_else")
-
-
 def test_changed_lists_only_what_differs_from_the_defaults_and_its_origin(
     kcard: Kcard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KCARD_CACHE_MB", "64")
+    done = kcard("config", "set", "cache_mb", "32")
+    assert "KCARD_CACHE_MB sets 64, which takes precedence" in done.err
     kcard("config", "set", "ask.n1", "5")
     kcard("config", "set", "ask.n2", "5")  # its default
     lines = kcard("config", "--changed").out.splitlines()

@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from kcard.cards.card import finish
 from kcard.cli.exam import summary
 from kcard.evaluation.records import Exam, ExamRun, Mean
-from kcard.manifest import Manifest
-from kcard.types import Source
 from tests.command import Kcard
+from tests.hub.client.cards import rivers
 
 MOONS = {"Phobos": "Mars", "Titan": "Saturn", "Triton": "Neptune", "Io": "Jupiter"}
 
@@ -18,11 +16,8 @@ MOONS = {"Phobos": "Mars", "Titan": "Saturn", "Triton": "Neptune", "Io": "Jupite
 @pytest.fixture
 def moons(home: Path) -> Path:
     """A draft that only looks up, so that nothing need be trained."""
-    folder = home / "drafts" / "moons"
-    folder.mkdir(parents=True)
-    manifest = Manifest("moons", "Moons", kind="retrieval", language="xx")
-    finish(folder, manifest, [Source(f"{moon} is a moon of {planet}.") for moon, planet in MOONS.items()])
-    return folder
+    sentences = [f"{moon} is a moon of {planet}." for moon, planet in MOONS.items()]
+    return rivers(home / "drafts" / "moons", *sentences, name="moons", language="xx").folder
 
 
 def test_the_numbers_are_a_table_and_as_json_the_exam_that_lies_in_the_card(

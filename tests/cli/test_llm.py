@@ -10,10 +10,11 @@ import sys
 import threading
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
+from urllib.parse import urlsplit
 
 import pytest
 from huggingface_hub.constants import DOWNLOAD_CHUNK_SIZE
@@ -109,7 +110,7 @@ def test_the_speed_of_this_machine_is_listed_and_goes_with_the_llm(
     assert list((home / "llms").iterdir()) == []
 
 
-def test_the_figures_of_the_catalogue_are_those_of_the_results_page(kcard: Kcard) -> None:
+def test_the_catalogue_is_complete_and_its_figures_are_those_of_the_results_page(kcard: Kcard) -> None:
     rows = {}
     for line in (ROOT / "docs" / "results.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.split("|")]
@@ -120,6 +121,10 @@ def test_the_figures_of_the_catalogue_are_those_of_the_results_page(kcard: Kcard
         measured = rows.get(f"{name}, default", [None, None])
         assert [entry.right, entry.wrong] == measured[:2], f"catalogue.toml: {name}"
         assert sum(filter(None, measured)) in (0, local_models.MEASURED_QUESTIONS)
+        assert local_models.SOURCE.fullmatch(entry.source), name
+        assert entry.memory > entry.size
+        assert bool(entry.package) == bool(entry.member)
+        assert not entry.package or entry.sha256
     listed = kcard("llm", "list").out
     assert "19*     1*" in listed
     assert "* measured with Qwen2.5-Coder-0.5B and Qwen2.5-Coder-1.5B" in listed
@@ -182,6 +187,11 @@ def model_hub(tmp_path: Path) -> Iterator[str]:
 
 def test_a_download_from_a_hub_that_broke_off_is_resumed_and_verified(model_hub: str, home: Path) -> None:
     environment = {"HF_ENDPOINT": model_hub, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
+    # A file that the hub does not give is no download to resume.
+    missing = kcard_process("llm", "pull", "hf:ann/tiny/missing/hub.gguf", **environment)
+    assert missing.returncode == 1
+    assert "ann/tiny/missing/hub.gguf can't be downloaded: Client error '404" in missing.stderr
+    assert "correct the name, or set HF_TOKEN" in missing.stderr
     done = kcard_process("llm", "pull", "hf:ann/tiny/q4/hub.gguf", **environment)
     assert done.returncode == 0, done.stderr
     assert ModelHub.ranges[0] is None
@@ -190,56 +200,28 @@ def test_a_download_from_a_hub_that_broke_off_is_resumed_and_verified(model_hub:
     assert [path.name for path in sorted((home / "llms").iterdir())] == ["hub.gguf", "hub.json"]
 
 
-def test_a_file_that_the_hub_does_not_give_is_no_download_to_resume(model_hub: str) -> None:
-    environment = {"HF_ENDPOINT": model_hub, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
-    done = kcard_process("llm", "pull", "hf:ann/tiny/missing/hub.gguf", **environment)
-    assert done.returncode == 1
-    assert "ann/tiny/missing/hub.gguf can't be downloaded: Client error '404" in done.stderr
-    assert "correct the name, or set HF_TOKEN" in done.stderr
-
-
-def test_the_catalogue_is_complete() -> None:
-    for name, entry in catalogue().items():
-        assert local_models.SOURCE.fullmatch(entry.source), name
-        assert entry.memory > entry.size
-        assert bool(entry.package) == bool(entry.member)
-        assert not entry.package or entry.sha256
-
-
 def test_servers_are_found_on_their_usual_ports_and_chosen_by_a_command(
-    kcard: Kcard, home: Path, monkeypatch: pytest.MonkeyPatch
+    kcard: Kcard, home: Path, monkeypatch: pytest.MonkeyPatch, serve_get: Callable[[int, str], str]
 ) -> None:
-    class Listing(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = b'{"data": [{"id": "llama3.2"}]}'
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Print nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Listing) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        monkeypatch.setattr(local_models, "USUAL_PORTS", {"Ollama": server.server_port, "vLLM": 9})
-        assert "kcard llm use ollama:llama3.2" in kcard("llm", "list").out
-        checks = {check.name: check for check in library.doctor()}
-        assert "for sentences: kcard llm use ollama:llama3.2" in checks["llm"].found
-        server.shutdown()
+    url = serve_get(200, '{"data": [{"id": "llama3.2"}]}')
+    monkeypatch.setattr(local_models, "USUAL_PORTS", {"Ollama": urlsplit(url).port, "vLLM": 9})
+    assert "kcard llm use ollama:llama3.2" in kcard("llm", "list").out
+    checks = {check.name: check for check in library.doctor()}
+    assert "for sentences: kcard llm use ollama:llama3.2" in checks["llm"].found
     studio = LocalServer("LM Studio", "http://127.0.0.1:1234/v1", ("m",))
     assert studio.command("m") == "kcard llm use openai:m --url http://127.0.0.1:1234/v1"
     assert kcard("llm", "use", "openai:m", "--url", studio.url).code == 0
     assert (home / "config.toml").read_text() == f'llm_url = "{studio.url}"\nllm = "openai:m"\n'
 
 
-def test_ollama_is_short_for_its_url_and_gets_no_key(monkeypatch: pytest.MonkeyPatch, kcard: Kcard) -> None:
-    server = ScriptedServer([{"text": "Edda Lorn."}]).start()
+def test_ollama_is_short_for_its_url_and_gets_no_key(
+    monkeypatch: pytest.MonkeyPatch, kcard: Kcard, serve: Callable[..., ScriptedServer]
+) -> None:
+    server = serve({"text": "Edda Lorn."})
     monkeypatch.setattr("kcard.config.OLLAMA_URL", server.url)
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     monkeypatch.setenv("KCARD_LLM_URL", "http://127.0.0.1:9/v1")
     done = kcard("ask", "Who?", "--llm", "ollama:llama3.2", "--mode", "direct")
-    server.kill()
     assert done.out.startswith("Edda Lorn.")
     assert server.requests[0]["body"]["model"] == "llama3.2"
     assert "secret" not in str(server.requests)

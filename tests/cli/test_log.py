@@ -6,6 +6,7 @@ import os
 import sqlite3
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -155,20 +156,19 @@ def test_a_full_disk_costs_a_note_and_what_was_logged_stays() -> None:
 def test_a_damaged_log_and_one_of_a_newer_version_are_named(kcard: Kcard, home: Path) -> None:
     home.mkdir()
     (home / "log.sqlite").write_bytes(os.urandom(5000))
-    assert (
-        "log.sqlite can't be used: file is not a database; `kcard log clear` deletes it" in kcard("log").error
-    )
+    message = "log.sqlite can't be used: file is not a database; `kcard log clear` deletes it"
+    assert message in kcard("log").error
     assert "not logged" in kcard(*CAPITAL).err
     kcard("log", "clear", "--yes")
     kcard(*CAPITAL)
-    with sqlite3.connect(home / "log.sqlite") as file:
-        file.execute("UPDATE questions SET sources = '[1]'")
-    file.close()
-    assert "is damaged" in kcard("log").error
-    with sqlite3.connect(home / "log.sqlite") as file:
-        file.execute("PRAGMA user_version = 9")
-    file.close()
-    assert "written by a newer version of kcard" in kcard("log").error
+    changes = {
+        "UPDATE questions SET sources = '[1]'": "is damaged",
+        "PRAGMA user_version = 9": "written by a newer version of kcard",
+    }
+    for change, message in changes.items():
+        with closing(sqlite3.connect(home / "log.sqlite")) as file, file:
+            file.execute(change)
+        assert message in kcard("log").error
     with pytest.raises(QuestionLogError):
         QuestionLog().add(answered("Who?", "He."), "x", "ask")
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from kcard.cli import main
 from kcard.cli.ask import show
 from kcard.cli.output import (
     WordWriter,
@@ -53,14 +52,10 @@ def test_a_passage_of_a_card_does_not_reach_the_terminal(
     assert "\\x1b]0;owned" in written
 
 
-def test_a_description_is_text_and_no_markup(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_description_is_text_and_no_markup(home: Path, tmp_path: Path, kcard: Kcard) -> None:
     text = "[link=https://evil.example]Rivers[/link] [blink]of[/blink] Europe"
     Hub(home).publish(rivers(tmp_path / "card", description=text).folder)
-    monkeypatch.setattr("sys.argv", ["kcard", "show", "rivers"])
-    assert main.exit_code() == 0
-    assert text in capsys.readouterr().out
+    assert text in kcard("show", "rivers").out
 
 
 def test_tables_notes_and_lines_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,14 +78,10 @@ def test_an_analysis_is_a_table_and_lines_of_json_and_csv(
     assert len(lines_of(path)) == len(lines) > 1
 
 
-def test_an_unknown_run_or_analysis_is_refused_with_what_there_is(run: int, kcard: Kcard) -> None:
-    assert "run 99 not found" in kcard("report", "99").error
+def test_an_unknown_analysis_or_a_run_without_results_is_refused(run: int, kcard: Kcard, home: Path) -> None:
+    empty = RunStorage(Hub(home).runs).create(made_up_run().plan)
+    assert f"run {empty.number} has no results yet" in kcard("report", str(empty.number)).error
     assert "choose one of adding, cards, cost" in kcard("report", str(run), "--analysis", "tides").error
-
-
-def test_a_run_without_results_is_refused(home: Path, kcard: Kcard) -> None:
-    run = RunStorage(Hub(home).runs).create(made_up_run().plan)
-    assert f"run {run.number} has no results yet" in kcard("report", str(run.number)).error
 
 
 def test_charts_of_an_analysis_are_pictures_that_need_nothing_else(

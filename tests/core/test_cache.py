@@ -4,6 +4,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -116,19 +117,6 @@ def test_where_it_cannot_lie_it_is_done_without(home: Path, where: str) -> None:
     assert double.asked == ["a", "a"]
 
 
-def test_a_locked_file_is_done_without(home: Path) -> None:
-    double = Doubling()
-    double(["a"])
-    holder = sqlite3.connect(file(home), isolation_level=None)
-    holder.execute("BEGIN EXCLUSIVE")
-    assert double(["b"]) == ["bb"]
-    holder.execute("ROLLBACK")
-    holder.close()
-    forget()
-    assert double(["a", "b"]) == ["aa", "bb"]
-    assert double.asked == ["a", "b", "b"]
-
-
 def test_it_stays_within_its_size_and_the_oldest_go_first(tmp_path: Path) -> None:
     cache_ = Cache(tmp_path / "values.sqlite", limit=300_000)
     keys = [key(str(i)) for i in range(1000)]
@@ -196,3 +184,14 @@ def test_embeddings_of_one_model_are_not_taken_for_those_of_another() -> None:
         "other", ["a"], lambda texts: np.zeros((len(texts), 3), dtype=np.float32)
     )
     assert (one.tolist(), other.tolist()) == ([[1, 1]], [[0, 0, 0]])
+
+
+def test_a_locked_file_is_done_without(home: Path) -> None:
+    double = Doubling()
+    double(["a"])
+    with closing(sqlite3.connect(file(home), isolation_level=None)) as holder:
+        holder.execute("BEGIN EXCLUSIVE")
+        assert double(["b"]) == ["bb"]
+    forget()
+    assert double(["a", "b"]) == ["aa", "bb"]
+    assert double.asked == ["a", "b", "b"]

@@ -57,10 +57,12 @@ def test_the_nearest_project_file_is_the_only_one(project: Path, monkeypatch: py
     assert str(settings().found["ask.n1"].origin) == f"{below / 'pyproject.toml'}:2"
 
 
-def test_a_pyproject_without_our_table_is_none_of_our_business(project: Path) -> None:
+def test_the_search_passes_a_pyproject_without_our_table_and_ends_at_the_root_of_a_repository(
+    project: Path,
+) -> None:
     (project / "kcard.toml").write_text("", encoding="utf-8")
-    below = project / "a"
-    below.mkdir()
+    below = project / "a" / "src"
+    below.mkdir(parents=True)
     for text in (
         "[project]\nname = 'kcard-notes'\n",
         "[tool.black]\n# kcard\n",
@@ -69,14 +71,8 @@ def test_a_pyproject_without_our_table_is_none_of_our_business(project: Path) ->
     ):
         (below / "pyproject.toml").write_text(text, encoding="utf-8")
         assert project_file(below) == project / "kcard.toml"
-
-
-def test_the_search_ends_at_the_root_of_a_repository(project: Path) -> None:
-    (project / "kcard.toml").write_text("", encoding="utf-8")
-    repository = project / "repository"
-    (repository / ".git").mkdir(parents=True)
-    (repository / "src").mkdir()
-    assert project_file(repository / "src") is None
+    (project / "a" / ".git").mkdir()
+    assert project_file(below) is None
 
 
 @pytest.mark.parametrize(
@@ -247,33 +243,28 @@ VARIABLE = SettingOrigin("environment", "KCARD_X")
         ("notes", Path | None, VARIABLE, Path("notes")),
         (["a", "b"], list[str], FILE, ["a", "b"]),
         ("a, b", list[str], VARIABLE, ["a", "b"]),
+        ("3", int, FILE, None),
+        (True, int, FILE, None),
+        (3.5, int, FILE, None),
+        (1, bool, FILE, None),
+        ("x", float, VARIABLE, None),
+        ("maybe", bool, VARIABLE, None),
+        (3, str, FILE, None),
+        ([1], list[str], FILE, None),
+        ({}, list[str], FILE, None),
+        ("", Path, FILE, None),
+        (["a", "b"], str, FILE, None),
     ],
 )
-def test_values_are_given_their_type(
+def test_values_are_given_their_type_or_refused(
     value: object, kind: object, origin: SettingOrigin, expected: object
 ) -> None:
-    assert typed(Setting("k", value, origin), kind) == expected
-
-
-@pytest.mark.parametrize(
-    ("value", "kind", "origin"),
-    [
-        ("3", int, FILE),
-        (True, int, FILE),
-        (3.5, int, FILE),
-        (1, bool, FILE),
-        ("x", float, VARIABLE),
-        ("maybe", bool, VARIABLE),
-        (3, str, FILE),
-        ([1], list[str], FILE),
-        ({}, list[str], FILE),
-        ("", Path, FILE),
-        (["a", "b"], str, FILE),
-    ],
-)
-def test_values_of_another_type_are_refused(value: object, kind: object, origin: SettingOrigin) -> None:
+    setting = Setting("k", value, origin)
+    if expected is not None:
+        assert typed(setting, kind) == expected
+        return
     with pytest.raises(UsageError, match=r"k is .* but must be"):
-        typed(Setting("k", value, origin), kind)
+        typed(setting, kind)
 
 
 def test_a_line_is_found_however_the_key_is_written() -> None:

@@ -10,11 +10,16 @@ from tests.disks import file_size_limit
 
 
 def test_a_new_file_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
-    path = tmp_path / "notes.txt"
-    write_text(path, "old")
+    path = tmp_path / "deep" / "notes.txt"
+    with pytest.raises(FileNotFoundError):
+        write_text(path, "old")
+    write_text(path, "old", parents=True)
     write_text(path, "new, and longer: é")
     assert path.read_text(encoding="utf-8") == "new, and longer: é"
-    assert list(tmp_path.iterdir()) == [path]
+    with replacing(path, mode=0o600) as stream:
+        stream.write(b"for its owner only")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_the_old_file_stays_where_writing_fails(tmp_path: Path) -> None:
@@ -41,20 +46,6 @@ def test_a_file_for_which_there_is_no_room_is_named_and_the_old_one_stays(tmp_pa
     assert caught.value.filename == str(path)
     assert path.read_text(encoding="utf-8") == "old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_folder_is_made_only_where_that_is_wanted(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "notes.txt"
-    with pytest.raises(FileNotFoundError):
-        write_text(path, "new")
-    write_text(path, "new", parents=True)
-    assert path.read_text(encoding="utf-8") == "new"
-
-
-def test_a_file_may_be_for_its_owner_only(tmp_path: Path) -> None:
-    with replacing(tmp_path / "token", mode=0o600) as stream:
-        stream.write(b"secret")
-    assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such locks: there a day decides")

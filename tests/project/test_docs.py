@@ -42,25 +42,15 @@ def test_every_command_and_option_that_a_page_shows_exists(page: Path) -> None:
     assert missing == []
 
 
-def test_every_link_between_pages_leads_somewhere() -> None:
-    broken = []
-    for page in PAGES:
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
-            if not (page.parent / target).exists():
-                broken.append(f"{page.name}: {target}")
-    assert broken == []
+NAMED_FILE = re.compile(r"`([\w./-]+/[\w.-]+\.(?:py|toml|json|tsv))`")
 
 
-def test_every_file_of_the_project_that_a_page_names_exists() -> None:
-    folders = {path.name for path in ROOT.iterdir() if path.is_dir()}
-    missing = []
-    for page in PAGES:
-        for name in re.findall(
-            r"`([\w./-]+/[\w.-]+\.(?:py|toml|json|tsv))`", page.read_text(encoding="utf-8")
-        ):
-            if name.split("/")[0] in folders and not (ROOT / name).exists():
-                missing.append(f"{page.name}: {name}")
-    assert missing == []
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_link_of_a_page_leads_somewhere_and_every_file_that_it_names_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    links = [page.parent / target for target in re.findall(r"\]\((?!https?:)([^)#]+)", text)]
+    names = [ROOT / name for name in NAMED_FILE.findall(text) if (ROOT / name.split("/")[0]).is_dir()]
+    assert [str(path) for path in (*links, *names) if not path.exists()] == []
 
 
 SECURITY = ROOT / "docs" / "server-security.md"

@@ -8,6 +8,7 @@ import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.specifiers import SpecifierSet
@@ -64,7 +65,6 @@ def test_the_page_removes_what_kcard_leaves_in_a_home_directory(tmp_path: Path) 
         **os.environ,
         "HOME": str(home),
         "KCARD_HOME": "",
-        "HF_HUB_OFFLINE": "1",
         "SHELL": "/bin/bash",
         "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",  # no shell need be among the parents of the tests
     }
@@ -77,14 +77,8 @@ def test_the_page_removes_what_kcard_leaves_in_a_home_directory(tmp_path: Path) 
         ("config", "get", "home"),
     )
     for command in commands:
-        done = subprocess.run(
-            [program, *command],
-            env=variables,
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        options: Any = {"env": variables, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+        done = subprocess.run([program, *command], check=False, **options)
         assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(home / ".kcard")
     assert {path.name for path in home.iterdir()} == {".kcard", ".bash_completions", ".bashrc"}

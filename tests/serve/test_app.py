@@ -11,24 +11,28 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
-from kcard.hub.registry import Hub
-from kcard.integrators.options import AskOptions
 from kcard.serve.app import create_app
 from kcard.serve.auth import Keys, add_key
-from kcard.serve.pipelines import Pipelines
-from kcard.serve.service import Service
-from kcard.serve.upstream import Upstream
 from tests.openai_script import ScriptedServer
-from tests.serve.conftest import running
+from tests.serve.conftest import (
+    DISCOVERER,
+    QUESTION,
+    TRITON,
+    answer,
+    ask,
+    embedded_service,
+    error,
+    post,
+    running,
+    service_before,
+)
 
 IDLE = 1.0
-QUESTION: Any = [{"role": "user", "content": "Who discovered Triton?"}]
 HEAD = (
     "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
     "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n"
@@ -37,8 +41,7 @@ HEAD = (
 
 @pytest.fixture(scope="module")
 def url(library: Path) -> Iterator[str]:
-    service = Service(Pipelines(AskOptions(), Hub(library), "embedded"), "top-down")
-    with running(create_app(service, idle=IDLE)) as url:
+    with running(create_app(embedded_service(library), idle=IDLE)) as url:
         yield url
 
 
@@ -47,26 +50,19 @@ def connected(url: str) -> socket.socket:
     return socket.create_connection((parts.hostname, parts.port), timeout=30)
 
 
-def answer(url: str) -> str:
-    reply = httpx.post(
-        f"{url}/chat/completions", json={"model": "embedded", "messages": QUESTION}, timeout=60
-    )
-    return str(reply.json()["choices"][0]["message"]["content"])
-
-
 def test_clients_that_stop_in_the_middle_of_a_request_are_given_up_and_others_are_served(url: str) -> None:
     slow = [connected(url) for _ in range(50)]
     for client in slow:
         client.sendall(HEAD.format(1000).encode() + b'{"model": ')
-    assert answer(url) == "William Lassell"
+    assert answer(ask(url)) == DISCOVERER
     for client in slow:
         with closing(client):
             reply = http.client.HTTPResponse(client)  # head and body may come in several parts
             reply.begin()
             assert reply.status == 408
-            error = json.loads(reply.read())["error"]
-            assert "no data received" in error["message"]
-            assert error["type"] == "invalid_request_error"
+            told = json.loads(reply.read())["error"]
+            assert "no data received" in told["message"]
+            assert told["type"] == "invalid_request_error"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +73,7 @@ def test_a_name_that_an_attacker_has_lead_to_this_machine_is_refused(url: str, h
     for path in ("", "v1/models", "v1/chat/completions", "metrics"):
         reply = httpx.get(f"{url.removesuffix('v1')}{path}", headers={"Host": host})
         assert reply.status_code == 403
-        assert reply.json()["error"]["code"] == "unknown_host"
+        assert error(reply)["code"] == "unknown_host"
     assert httpx.get(f"{url.removesuffix('v1')}healthz", headers={"Host": host}).status_code == 200
 
 
@@ -91,15 +87,14 @@ def test_another_name_is_accepted_if_it_is_allowed_or_keys_are_needed(
     library: Path, tmp_path: Path, hosts: list[str], has_keys: bool
 ) -> None:
     key = add_key(tmp_path / "keys.toml", "alice")
-    service = Service(Pipelines(AskOptions(), Hub(library), "embedded"), "top-down")
     keys = Keys(tmp_path / "keys.toml") if has_keys else None
-    with running(create_app(service, keys, hosts=hosts)) as url:
+    with running(create_app(embedded_service(library), keys, hosts=hosts)) as url:
         headers = {"Host": "ask.example:443", "Authorization": f"Bearer {key}"}
         assert httpx.get(f"{url}/models", headers=headers).status_code == 200
 
 
 def test_a_client_that_sends_byte_by_byte_is_answered(url: str) -> None:
-    body = json.dumps({"model": "embedded", "messages": QUESTION}).encode()
+    body = json.dumps({"model": "embedded", "messages": TRITON}).encode()
     with closing(connected(url)) as client:
         client.sendall(HEAD.format(len(body)).encode())
         for start in range(0, len(body), 8):
@@ -124,24 +119,19 @@ def test_ten_megabytes_of_messages_in_chunks_are_refused(url: str) -> None:
         pass
     else:
         assert reply.status_code == 413
-        assert "too large" in reply.json()["error"]["message"]
-    assert answer(url) == "William Lassell"
+        assert "too large" in error(reply)["message"]
+    assert answer(ask(url)) == DISCOVERER
 
 
 def test_thousands_of_short_turns_are_answered_and_a_question_of_megabytes_is_refused_at_once(
     url: str,
 ) -> None:
     turns = [{"role": "user", "content": "Hello."}] * 5_000
-    long = [{"role": "user", "content": "Who discovered Triton? " * 160_000}]
-    for messages, status in (([*turns, *QUESTION], 200), (long, 400)):
-        reply = httpx.post(
-            f"{url}/chat/completions", json={"model": "embedded", "messages": messages}, timeout=60
-        )
-        assert reply.status_code == status
-    prompts = {"model": "embedded", "prompt": ["Who discovered Triton?", "x" * 20_001]}
-    refused = httpx.post(f"{url}/completions", json=prompts, timeout=60)
+    assert answer(post(url, {"model": "embedded", "messages": [*turns, *TRITON]})) == DISCOVERER
+    assert ask(url, f"{QUESTION} " * 160_000).status_code == 400
+    refused = post(url, {"model": "embedded", "prompt": [QUESTION, "x" * 20_001]}, "completions")
     assert refused.status_code == 400
-    assert "20,001 characters" in refused.json()["error"]["message"]
+    assert "20,001 characters" in error(refused)["message"]
 
 
 def waiting(client: socket.socket) -> int:
@@ -153,10 +143,8 @@ def test_a_client_that_reads_nothing_of_its_stream_is_dropped(
     library: Path, serve: Callable[..., ScriptedServer]
 ) -> None:
     llm = serve({"pieces": ["word " * 2000] * 1000, "usage": [1, 1]})
-    options = AskOptions(llm="openai:big", llm_url=llm.url, gate="always", retries=0)
-    pipelines = Pipelines(options, Hub(library), "big")
-    service = Service(pipelines, "direct", {"big": Upstream(llm.url, "big")})
-    body = json.dumps({"model": "big", "messages": QUESTION, "stream": True}).encode()
+    service = service_before(llm.url, library, "direct")
+    body = json.dumps({"model": "big", "messages": TRITON, "stream": True}).encode()
     with running(create_app(service, idle=IDLE / 2)) as url, closing(connected(url)) as client:
         client.sendall(HEAD.format(len(body)).encode() + body)
         # However slow the machine is: until some of it has come and then nothing more for twice as long as it may.
@@ -175,22 +163,14 @@ def test_keys_and_questions_are_not_logged(
     library: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     key = add_key(tmp_path / "keys.toml", "alice")
-    service = Service(Pipelines(AskOptions(), Hub(library), "embedded"), "top-down")
     secret = "Where did Ada hide the gold?"
-    with caplog.at_level(logging.DEBUG), running(create_app(service, Keys(tmp_path / "keys.toml"))) as url:
-        for key_text in (key, "kc_wrong"):
-            for body in (
-                {"model": "embedded", "messages": [{"role": "user", "content": secret}]},
-                {"model": secret},
-            ):
-                reply = httpx.post(
-                    f"{url}/chat/completions",
-                    json=body,
-                    headers={"Authorization": f"Bearer {key_text}"},
-                    timeout=60,
-                )
+    app = create_app(embedded_service(library), Keys(tmp_path / "keys.toml"))
+    with caplog.at_level(logging.DEBUG), running(app) as url:
+        for sent in (key, "kc_wrong"):
+            bearer = {"Authorization": f"Bearer {sent}"}
+            for reply in (ask(url, secret, **bearer), post(url, {"model": secret}, **bearer)):
                 assert reply.status_code in (200, 400, 401, 404)
-                assert key_text not in reply.text
+                assert sent not in reply.text
     printed = capfd.readouterr()
     ours = "\n".join(
         record.getMessage() for record in caplog.records if record.name.startswith(("kcard", "uvicorn"))

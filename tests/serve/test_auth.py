@@ -21,11 +21,8 @@ def write(path: Path, name: str = "alice", digest: str = DIGEST) -> Path:
     return path
 
 
-def test_without_a_file_everyone_may_ask() -> None:
+def test_a_key_is_known_by_its_digest_and_without_a_file_everyone_may_ask(tmp_path: Path) -> None:
     assert Keys(None).check(None) == "anonymous"
-
-
-def test_a_key_is_known_by_its_digest(tmp_path: Path) -> None:
     assert Keys(write(tmp_path / "keys.toml")).check(f"Bearer {KEY}") == "alice"
 
 
@@ -76,21 +73,18 @@ def test_a_file_that_is_deleted_or_becomes_malformed_lets_nobody_in_until_it_is_
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        (None, r"keys .*keys\.toml can't be read: No such file"),
         ("[alice", "can't be read"),
         ("[alice]\n", r"\[alice\]: sha256 must be 64 hexadecimal digits"),
         ("alice = 3\n", r"\[alice\]: sha256"),
         (f'[alice]\nsha256 = "{DIGEST}"\ntokens = 3\n', "tokens is unknown"),
     ],
 )
-def test_a_malformed_file_is_told(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "keys.toml").write_text(text, encoding="utf-8")
+def test_a_missing_or_malformed_file_is_told(tmp_path: Path, text: str | None, message: str) -> None:
+    if text is not None:
+        (tmp_path / "keys.toml").write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match=message):
         Keys(tmp_path / "keys.toml")
-
-
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"keys .*none\.toml can't be read: No such file"):
-        Keys(tmp_path / "none.toml")
 
 
 def test_a_key_that_is_added_to_a_file_works_and_the_file_is_private(tmp_path: Path) -> None:

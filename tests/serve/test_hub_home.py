@@ -14,9 +14,8 @@ from kcard.integrators.options import AskOptions
 from kcard.serve.app import create_app
 from kcard.serve.pipelines import Pipelines
 from kcard.serve.run import check_cards
-from kcard.serve.service import Service
 from tests.hub.stand import Stand, stand
-from tests.serve.conftest import running
+from tests.serve.conftest import DISCOVERER, answer, ask, embedded_service, error, running
 
 SECRETS = {
     "ada/private": "Vulcan was discovered by Ada Secretive in 1999. Vulcan is a private planet.",
@@ -59,14 +58,8 @@ def home(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def url(home: Path) -> Iterator[str]:
-    service = Service(Pipelines(AskOptions(), Hub(home), "embedded"), "bottom-up")
-    with running(create_app(service)) as url:
+    with running(create_app(embedded_service(home, "bottom-up"))) as url:
         yield url
-
-
-def ask(url: str, question: str, model: str = "embedded") -> httpx.Response:
-    messages = [{"role": "user", "content": question}]
-    return httpx.post(f"{url}/chat/completions", json={"model": model, "messages": messages}, timeout=60)
 
 
 def test_private_and_gated_cards_answer_nobody_and_are_named_nowhere(url: str) -> None:
@@ -102,9 +95,9 @@ def test_a_domain_or_pool_names_no_private_card(home: Path, selection: str) -> N
 
 def test_a_card_that_claims_the_name_of_another_stops_no_question(url: str) -> None:
     own, other = ask(url, "Who discovered Triton?"), ask(url, "Who discovered Miranda?")
-    assert own.json()["choices"][0]["message"]["content"] == "William Lassell"
+    assert answer(own) == DISCOVERER
     assert "neptune" in own.json()["kcard"]["cards"]
-    assert other.json()["choices"][0]["message"]["content"] == "Gerard Kuiper"
+    assert answer(other) == "Gerard Kuiper"
     cited = other.json()["kcard"]["citations"][0]["passage"]
     assert other.json()["kcard"]["passages"][cited]["card"] == "ada/uranus"
     alone = ask(url, "Who discovered Miranda?", "embedded:ada/uranus")
@@ -120,24 +113,20 @@ def test_a_damaged_card_is_named_by_its_own_error_and_left_out_of_other_question
     blob = tmp_path / "home" / "hub" / "blobs" / passages[:2] / passages
     blob.chmod(0o600)
     blob.write_bytes(b"{}")
-    service = Service(Pipelines(AskOptions(), hub, "embedded"), "bottom-up")
-    with running(create_app(service)) as url:
+    with running(create_app(embedded_service(hub, "bottom-up"))) as url:
         damaged = ask(url, "Who discovered Miranda?", "embedded:ada/uranus")
         other = ask(url, "Who discovered Triton?")
-    assert damaged.status_code == 500
-    error = damaged.json()["error"]
-    assert error["code"] == "card_error"
-    assert (
-        error["message"] == "the card 'ada/uranus' is damaged or can't be loaded: see the log of the endpoint"
-    )
+    message = "the card 'ada/uranus' is damaged or can't be loaded: see the log of the endpoint"
+    assert (damaged.status_code, error(damaged)["code"]) == (500, "card_error")
+    assert error(damaged)["message"] == message
     assert "passages.jsonl" in caplog.text
     assert "Traceback" not in caplog.text
-    assert other.json()["choices"][0]["message"]["content"] == "William Lassell"
+    assert answer(other) == DISCOVERER
 
 
 def test_kcard_ask_answers_although_two_cards_claim_one_name(home: Path) -> None:
-    answer = kcard.ask("Who discovered Miranda?", hub=Hub(home), mode="bottom-up")
-    assert answer.answer == "Gerard Kuiper"
+    asked = kcard.ask("Who discovered Miranda?", hub=Hub(home), mode="bottom-up")
+    assert asked.answer == "Gerard Kuiper"
 
 
 def test_a_card_that_this_version_can_not_read_is_left_out_with_a_note(
@@ -156,7 +145,7 @@ def test_a_card_that_this_version_can_not_read_is_left_out_with_a_note(
 
 
 def test_the_start_says_which_private_and_gated_cards_will_answer(
-    home: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KCARD_HOME", str(home))
     assert check_cards(["neptune"]) == []
@@ -167,12 +156,6 @@ def test_the_start_says_which_private_and_gated_cards_will_answer(
     assert check_cards(None) == [
         "2 cards left out as private or gated: name a card with --cards to answer from it"
     ]
-
-
-def test_a_name_that_is_mistyped_ends_the_start_with_the_nearest_name(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KCARD_HOME", str(home))
     with pytest.raises(UnknownCard, match=r"unknown card 'neptun': did you mean neptune\?"):
         check_cards(["neptun"])
     monkeypatch.setenv("KCARD_HOME", str(tmp_path))

@@ -7,46 +7,27 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from kcard.hub.registry import Hub
-from kcard.integrators.options import AskOptions
 from kcard.serve.app import FILES, create_app
 from kcard.serve.auth import Keys, add_key
-from kcard.serve.pipelines import Pipelines
-from kcard.serve.service import Service
 from kcard.serve.uploads import MAX_UPLOAD_BYTES, UploadedFiles
-from tests.hub.server.chromium import launched, opened, require_accessible
-from tests.serve.conftest import running
+from tests.hub.server.chromium import opened, require_accessible
+from tests.serve.conftest import ANSWERED, QUESTION, embedded_service, running, without_policy
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, FilePayload, Page
 
-ANSWERED = ".turn:nth-of-type({}) .answer[aria-busy=false]"
 
-
-@pytest.fixture(scope="module")
-def service(library: Path) -> Service:
-    return Service(Pipelines(AskOptions(), Hub(library), "embedded"), "top-down")
-
-
-@pytest.fixture(scope="module")
-def address(service: Service) -> Iterator[str]:
+@pytest.fixture
+def address(url: str) -> str:
     """Of an endpoint that needs no key."""
-    with running(create_app(service)) as url:
-        yield url.removesuffix("v1")
+    return url.removesuffix("v1")
 
 
 @pytest.fixture(scope="module")
 def uploading(library: Path) -> Iterator[str]:
     """The address of an endpoint that takes files."""
-    service = Service(Pipelines(AskOptions(), Hub(library), "embedded"), "top-down", uploads=UploadedFiles())
-    with running(create_app(service)) as url:
+    with running(create_app(embedded_service(library, uploads=UploadedFiles()))) as url:
         yield url.removesuffix("v1")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
-    with launched() as program:
-        yield program
 
 
 @pytest.fixture
@@ -57,7 +38,7 @@ def page(request: pytest.FixtureRequest, browser: "Browser", address: str) -> It
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def ask(page: "Page", question: str, number: int = 1) -> None:
+def ask_page(page: "Page", question: str, number: int = 1) -> None:
     page.keyboard.type(question)
     page.keyboard.press("Enter")
     page.wait_for_selector(ANSWERED.format(number), timeout=60_000)
@@ -69,7 +50,7 @@ def test_an_answer_cites_its_passage_marks_itself_in_the_quotation_and_folds_its
 ) -> None:
     page.wait_for_selector("#model option", state="attached")
     assert page.text_content("#cards") == "1 card: neptune"
-    ask(page, "Who discovered Triton?")
+    ask_page(page, "Who discovered Triton?")
     assert page.text_content(".text") == "William Lassell[1]"
     assert page.text_content(".quote mark") == "William Lassell"
     assert "mode top-down · cards neptune · confidence" in page.inner_text(".facts")
@@ -84,8 +65,8 @@ def test_an_answer_cites_its_passage_marks_itself_in_the_quotation_and_folds_its
 
 
 def test_a_follow_up_stands_below_and_a_new_conversation_begins_empty(page: "Page") -> None:
-    ask(page, "Who discovered Triton?")
-    ask(page, "Which shops sell posters of Triton?", 2)
+    ask_page(page, "Who discovered Triton?")
+    ask_page(page, "Which shops sell posters of Triton?", 2)
     assert page.locator(".turn:nth-of-type(2) .text").text_content() == "I don't know."
     assert page.inner_text(".turn:nth-of-type(2) .facts").startswith("no answer found")
     assert page.inner_text(".turn:nth-of-type(2) .quote").startswith("Nearest passage: ")
@@ -98,7 +79,7 @@ def test_a_link_asks_its_question_with_its_model(page: "Page") -> None:
     page.wait_for_selector("#model option", state="attached")
     page.select_option("#model", "embedded:direct")
     page.focus("#question")
-    ask(page, "Who discovered Triton?")
+    ask_page(page, "Who discovered Triton?")
     link = page.get_attribute(".facts a", "href")
     assert link == "?q=Who+discovered+Triton%3F&model=embedded%3Adirect"
     page.goto(page.url + link)
@@ -142,22 +123,9 @@ def test_of_an_llm_that_reads_single_questions_no_conversation_is_promised(page:
 
 
 def test_text_is_never_read_as_html(page: "Page") -> None:
-    ask(page, "<img src=x onerror=alert(1)> Who discovered Triton?")
+    ask_page(page, "<img src=x onerror=alert(1)> Who discovered Triton?")
     assert page.locator(".turn img").count() == 0
     assert page.text_content(".asked") == "<img src=x onerror=alert(1)> Who discovered Triton?"
-
-
-def test_the_page_is_accessible(browser: "Browser", address: str) -> None:
-    # axe is itself a script, which the page's policy refuses; so it reads the page without the policy.
-    context = browser.new_context(bypass_csp=True)
-    tab = context.new_page()
-    tab.goto(address)
-    tab.wait_for_selector("#model option", state="attached")
-    require_accessible(tab)
-    ask(tab, "Who discovered Triton?")
-    tab.click(".sources summary")
-    require_accessible(tab)
-    context.close()
 
 
 RENT: "FilePayload" = {
@@ -183,7 +151,7 @@ def test_a_file_is_chosen_and_asked_alone_until_all_cards_are_asked_again(
         tab.wait_for_selector("#only-file", timeout=60_000)
         assert tab.inner_text("#only-file") == "Only from The bhall.md, 1 passage · ask all cards"
         assert tab.locator("#model option:checked").inner_text() == "only The bhall.md"
-        ask(tab, "What is the rent of the hall?")
+        ask_page(tab, "What is the rent of the hall?")
         assert tab.text_content(".text") == "90 euros[1]"
         tab.click(".sources summary")
         assert tab.inner_text(".sources .place").startswith("the-bhall The bhall.md:1")
@@ -194,7 +162,7 @@ def test_a_file_is_chosen_and_asked_alone_until_all_cards_are_asked_again(
         assert tab.text_content(".text") == "90 euros[1]"
         tab.click("#all-cards")
         assert not tab.is_visible("#only-file")
-        ask(tab, "Who discovered Triton?", 2)
+        ask_page(tab, "Who discovered Triton?", 2)
         assert tab.text_content(".turn:nth-of-type(2) .text") == "William Lassell[1]"
 
 
@@ -208,23 +176,25 @@ def test_a_dropped_file_is_asked_and_one_that_can_not_be_read_is_told(
         tab.evaluate(DROP, ["<b>hall.md", MAX_UPLOAD_BYTES + 1])
         tab.wait_for_selector("#file-error:has-text('<b>hall.md is larger than 32 MB.')")
         assert tab.input_value("#model") == "embedded:draft:keys"
-        ask(tab, "Who keeps the keys?")
+        ask_page(tab, "Who keeps the keys?")
         assert tab.text_content(".text") == "Wanda Ruiz[1]"
 
 
-def test_the_page_is_accessible_while_a_file_is_asked(browser: "Browser", uploading: str) -> None:
-    context = browser.new_context(bypass_csp=True)
-    tab = context.new_page()
-    tab.goto(uploading)
-    tab.wait_for_selector("#pick-file")
-    require_accessible(tab)
-    tab.set_input_files("#file", RENT)
-    tab.wait_for_selector("#only-file", timeout=60_000)
-    require_accessible(tab)
-    tab.set_input_files("#file", {**RENT, "name": "hall.exe"})
-    tab.wait_for_selector('#file-error:has-text("hall.exe can\'t be read")')
-    require_accessible(tab)
-    context.close()
+def test_the_page_is_accessible_with_an_answer_and_while_a_file_is_asked(
+    browser: "Browser", uploading: str
+) -> None:
+    with without_policy(browser, uploading) as tab:
+        tab.wait_for_selector("#model option", state="attached")
+        require_accessible(tab)
+        ask_page(tab, QUESTION)
+        tab.click(".sources summary")
+        require_accessible(tab)
+        tab.set_input_files("#file", RENT)
+        tab.wait_for_selector("#only-file", timeout=60_000)
+        require_accessible(tab)
+        tab.set_input_files("#file", {**RENT, "name": "hall.exe"})
+        tab.wait_for_selector('#file-error:has-text("hall.exe can\'t be read")')
+        require_accessible(tab)
 
 
 def test_where_no_files_are_taken_no_button_is_shown(page: "Page") -> None:
@@ -235,11 +205,11 @@ def test_where_no_files_are_taken_no_button_is_shown(page: "Page") -> None:
 
 
 def test_where_keys_are_needed_the_page_asks_for_one(
-    browser: "Browser", service: Service, tmp_path: Path
+    browser: "Browser", library: Path, tmp_path: Path
 ) -> None:
     key = add_key(tmp_path / "keys", "ada")
     with (
-        running(create_app(service, Keys(tmp_path / "keys"))) as url,
+        running(create_app(embedded_service(library), Keys(tmp_path / "keys"))) as url,
         opened(browser, url.removesuffix("v1"), "") as tab,
     ):
         assert httpx.get(f"{url}/models").status_code == 401
@@ -251,7 +221,7 @@ def test_where_keys_are_needed_the_page_asks_for_one(
         tab.keyboard.press("Enter")
         tab.wait_for_selector("#model option", state="attached")
         tab.wait_for_selector("#key-form", state="hidden")
-        ask(tab, "Who discovered Triton?")
+        ask_page(tab, "Who discovered Triton?")
         assert tab.text_content(".text") == "William Lassell[1]"
 
 

@@ -5,24 +5,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import pytest
 
-from kcard.hub.registry import Hub
-from kcard.integrators.options import AskOptions
 from kcard.serve.app import create_app
-from kcard.serve.pipelines import Pipelines
-from kcard.serve.service import Service
-from kcard.serve.upstream import Upstream
-from tests.hub.server.chromium import launched, opened, require_accessible
+from tests.hub.server.chromium import opened, require_accessible
 from tests.openai_script import ScriptedServer
-from tests.serve.conftest import running
+from tests.serve.conftest import ANSWERED, QUESTION, TRITON, post, running, service_before, without_policy
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Dialog, Page
 
 Ask = Callable[..., None]
-ANSWERED = ".turn:nth-of-type({}) .answer[aria-busy=false]"
 LASSELL = "Triton was discovered by William Lassell in 1846."
 
 
@@ -36,16 +29,8 @@ def llm() -> Iterator[ScriptedServer]:
 @pytest.fixture(scope="module")
 def address(library: Path, llm: ScriptedServer) -> Iterator[str]:
     """Of an endpoint before the scripted LLM and, to choose instead of it, the embedded one."""
-    options = AskOptions(llm="openai:big", llm_url=llm.url, gate="always", retries=0)
-    pipelines = Pipelines(options, Hub(library), "big", {"embedded": "embedded"})
-    with running(create_app(Service(pipelines, "bottom-up", {"big": Upstream(llm.url, "big")}))) as url:
+    with running(create_app(service_before(llm.url, library, embedded="embedded"))) as url:
         yield url.removesuffix("v1")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
-    with launched() as program:
-        yield program
 
 
 @pytest.fixture
@@ -93,15 +78,9 @@ def test_the_stages_and_times_of_an_answer_are_shown(page: "Page", ask: Ask) -> 
 
 def test_stages_come_only_to_who_asks_for_them(address: str, llm: ScriptedServer) -> None:
     llm.steps[:] = [{"text": "William Lassell."}]
-    body = {
-        "model": "big",
-        "stream": True,
-        "messages": [{"role": "user", "content": "Who discovered Triton?"}],
-    }
-    plain = httpx.post(f"{address}v1/chat/completions", json=body, timeout=60).text
-    staged = httpx.post(
-        f"{address}v1/chat/completions", json=body, headers={"X-Kcard-Stages": "1"}, timeout=60
-    ).text
+    body = {"model": "big", "stream": True, "messages": TRITON}
+    plain = post(f"{address}v1", body).text
+    staged = post(f"{address}v1", body, **{"X-Kcard-Stages": "1"}).text
     assert "kcard_stage" not in plain
     assert staged.startswith('data: {"kcard_stage": {"name": "searching", "cards": 1, "question": ')
     assert '"checking"' in staged
@@ -136,10 +115,8 @@ def test_another_llm_of_the_operator_can_be_chosen_and_no_other(page: "Page", ad
     page.press("#question", "Enter")
     page.wait_for_selector(ANSWERED.format(1), timeout=60_000)
     assert page.text_content(".text") == "William Lassell[1]"
-    messages = [{"role": "user", "content": "Who discovered Triton?"}]
     for model in ("local:qwen", "openai:gpt", "hf:x"):
-        reply = httpx.post(f"{address}v1/chat/completions", json={"model": model, "messages": messages})
-        assert reply.status_code == 404
+        assert post(f"{address}v1", {"model": model, "messages": TRITON}).status_code == 404
 
 
 def test_markdown_is_shown_as_what_it_means(page: "Page", ask: Ask) -> None:
@@ -305,19 +282,16 @@ def test_an_answer_can_be_stopped_and_is_no_part_of_the_conversation(
 
 
 def test_a_formatted_answer_is_accessible(browser: "Browser", address: str, llm: ScriptedServer) -> None:
-    context = browser.new_context(bypass_csp=True)
-    tab = context.new_page()
-    tab.goto(f"{address}?card=pluto")
-    tab.wait_for_selector("#examples button")
-    require_accessible(tab)
     text = (
         f"### Moons\n\n{LASSELL}\n\n| moon | year |\n|---|---|\n| Triton | $x^2$ |\n\n```\ncode\n```\n\n"
         "Its surface is made of green cheese from the dairies of Denmark, see [this](https://example.org)."
     )
     llm.steps[:] = [{"text": text}]
-    tab.fill("#question", "Who discovered Triton?")
-    tab.press("#question", "Enter")
-    tab.wait_for_selector(ANSWERED.format(1), timeout=60_000)
-    assert tab.locator(".doubtful").count()
-    require_accessible(tab)
-    context.close()
+    with without_policy(browser, f"{address}?card=pluto") as tab:
+        tab.wait_for_selector("#examples button")
+        require_accessible(tab)
+        tab.fill("#question", QUESTION)
+        tab.press("#question", "Enter")
+        tab.wait_for_selector(ANSWERED.format(1), timeout=60_000)
+        assert tab.locator(".doubtful").count()
+        require_accessible(tab)

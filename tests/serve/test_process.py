@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -20,14 +19,10 @@ import pytest
 from kcard.hub.registry import Hub
 from kcard.integrators.options import AskOptions
 from kcard.serve.app import create_app
-from kcard.serve.pipelines import Pipelines
 from kcard.serve.run import check_llm
-from kcard.serve.service import Service
-from kcard.serve.upstream import Upstream
+from tests.command import Kcard, kcard_process
 from tests.openai_script import ScriptedServer
-from tests.serve.conftest import running
-
-QUESTION = {"model": "embedded", "messages": [{"role": "user", "content": "Who discovered Triton?"}]}
+from tests.serve.conftest import DISCOVERER, answer, ask, error, running, service_before
 
 
 @pytest.fixture
@@ -53,11 +48,6 @@ def served(library: Path, tmp_path: Path) -> Iterator[tuple["subprocess.Popen[st
 def children(pid: int) -> list[int]:
     pids = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout
     return [int(line) for line in pids.split()]
-
-
-def answer(url: str) -> str:
-    reply: Any = httpx.post(f"{url}/chat/completions", json=QUESTION, timeout=60).json()
-    return str(reply["choices"][0]["message"]["content"])
 
 
 class Load:
@@ -88,13 +78,14 @@ class Load:
             time.sleep(0.05)
 
     def _ask(self, number: int) -> None:
-        for nth in itertools.takewhile(lambda _: not self._ended.is_set(), itertools.count()):
+        for nth in itertools.count():
+            if self._ended.is_set():
+                return
             question = f"Who discovered Triton? Asked by {number}, {nth}."  # not one that was answered before
-            body = {"model": self._model, "messages": [{"role": "user", "content": question}]}
             try:
-                reply = httpx.post(f"{self._url}/chat/completions", json=body, timeout=60)
+                reply = ask(self._url, question, self._model)
                 if reply.status_code != 200:
-                    assert reply.json()["error"]["type"] == "server_error"
+                    assert error(reply)["type"] == "server_error"
                 self.told.append(reply.status_code)
             except httpx.HTTPError:
                 self.told.append(0)
@@ -106,7 +97,7 @@ def test_a_process_that_is_killed_under_load_is_started_again_and_ctrl_c_ends_al
     served: tuple["subprocess.Popen[str]", str],
 ) -> None:
     process, url = served
-    assert answer(url) == "William Lassell"
+    assert answer(ask(url)) == DISCOVERER
     workers = [
         pid for pid in children(process.pid) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
     ]
@@ -136,10 +127,7 @@ def test_an_llm_that_is_killed_under_load_is_told_and_used_again_when_it_is_back
     while not port.exists():
         time.sleep(0.02)
     llm_url = f"http://127.0.0.1:{port.read_text()}/v1"
-    options = AskOptions(llm="openai:big", llm_url=llm_url, gate="always", retries=0, llm_timeout=5)
-    service = Service(
-        Pipelines(options, Hub(library), "big"), "bottom-up", {"big": Upstream(llm_url, "big", timeout=5)}
-    )
+    service = service_before(llm_url, library, timeout=5)
     try:
         with running(create_app(service)) as url, Load(url, "big") as load:
             load.wait_for({200})
@@ -152,27 +140,6 @@ def test_an_llm_that_is_killed_under_load_is_told_and_used_again_when_it_is_back
     finally:
         llm.kill()
         llm.wait()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--keys", "none.toml"], "keys none.toml can't be read"),
-        (["--max-body", "much"], "much"),
-        (["--max-queue", "0"], "queue"),
-        (["--llm", "openai"], "openai"),
-        (["--also", "local:none"], "no LLM 'none'"),
-        (["--also", "embedded"], "two LLMs would be served as 'embedded'"),
-        (["--cards", "neptun"], "unknown card 'neptun'"),
-    ],
-)
-def test_a_wrong_option_is_told_before_anything_is_served(
-    kcard: Any, arguments: list[str], message: str
-) -> None:
-    done = kcard("serve", "--port", "0", *arguments)
-    assert done.code != 0
-    assert message in done.err
-    assert "Traceback" not in done.err
 
 
 def test_an_llm_that_does_not_answer_is_told_before_the_endpoint_is_ready() -> None:
@@ -191,16 +158,14 @@ def test_a_hub_that_can_not_be_opened_is_one_line_and_no_endpoint(tmp_path: Path
     Hub(tmp_path).database.close()
     with closing(sqlite3.connect(tmp_path / "hub" / "hub.db")) as database, database:
         database.execute("UPDATE alembic_version SET version_num = '9999'")
-    command = [sys.executable, "-m", "kcard", "serve", "--port", "0"]
-    environment = {**os.environ, "KCARD_HOME": str(tmp_path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    done = kcard_process("serve", "--port", "0", KCARD_HOME=str(tmp_path))
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert "has schema 9999 of a newer kcard" in line
     assert "Traceback" not in done.stderr
 
 
-def test_a_key_is_printed_once_and_kept_as_its_digest(kcard: Any, tmp_path: Path) -> None:
+def test_a_key_is_printed_once_and_kept_as_its_digest(kcard: Kcard, tmp_path: Path) -> None:
     done = kcard("serve-key", "alice", "--keys", tmp_path / "keys.toml")
     assert done.code == 0
     assert done.out.startswith("kc_")

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from openai import NotFoundError, OpenAI
+from openai import OpenAI
 from starlette.types import ASGIApp
 
 from kcard.errors import LLMError, UnknownCard, UsageError
@@ -25,30 +25,41 @@ from kcard.serve.pipelines import PendingQuestion, Pipelines, Route
 from kcard.serve.schema import ApiError, CompletionRequest
 from kcard.serve.service import AnswerCache, Batcher, Service
 from kcard.types import Answer, Decision
-from tests.serve.conftest import running
+from tests.serve.conftest import (
+    DISCOVERER,
+    QUESTION,
+    TRITON,
+    answer,
+    ask,
+    embedded_service,
+    error,
+    post,
+    running,
+)
 
-QUESTION: Any = [{"role": "user", "content": "Who discovered Triton?"}]
-JSON = {"Content-Type": "application/json"}
-DISCOVERER = "William Lassell"
+NULLS = ("stream", "stop", "max_tokens", "temperature", "response_format", "logprobs", "n", "stream_options")
 
 
 @pytest.fixture(scope="module")
-def client(library: Path) -> Iterator[OpenAI]:
-    pipelines = Pipelines(AskOptions(), Hub(library), "embedded")
-    with running(create_app(Service(pipelines, "top-down"))) as url:
-        yield OpenAI(base_url=url, api_key="none", max_retries=0)
+def client(url: str) -> OpenAI:
+    return OpenAI(base_url=url, api_key="none", max_retries=0)
 
 
 @pytest.mark.parametrize("model", ["embedded", "embedded:bottom-up", "embedded:hybrid", "embedded:neptune"])
 def test_the_llm_answers_from_its_cards_in_every_mode_and_says_which(client: OpenAI, model: str) -> None:
-    raw = client.chat.completions.with_raw_response.create(model=model, messages=QUESTION)
+    raw = client.chat.completions.with_raw_response.create(model=model, messages=TRITON)
     assert raw.headers["X-Kcard-Cards"] == "neptune"
-    answer = raw.parse()
-    assert answer.choices[0].message.content == DISCOVERER
-    assert answer.model == model
-    trace: Any = answer.model_dump()["kcard"]
+    reply = raw.parse()
+    assert reply.choices[0].message.content == DISCOVERER
+    assert reply.model == model
+    trace: Any = reply.model_dump()["kcard"]
     assert trace["cards"] == ["neptune"]
     assert "Lassell" in trace["passages"][trace["citations"][0]["passage"]]["text"]
+
+
+def test_without_cards_the_llm_does_not_know_and_null_for_a_parameter_is_none(url: str) -> None:
+    assert answer(ask(url, model="embedded:direct")) == "I don't know."
+    assert answer(post(url, {"model": "embedded", "messages": TRITON, **dict.fromkeys(NULLS)})) == DISCOVERER
 
 
 @pytest.mark.parametrize(
@@ -65,42 +76,17 @@ def test_the_llm_answers_from_its_cards_in_every_mode_and_says_which(client: Ope
 def test_an_answer_ends_where_the_request_says(
     client: OpenAI, parameters: Any, text: str, finish: str
 ) -> None:
-    whole = client.chat.completions.create(model="embedded", messages=QUESTION, **parameters).choices[0]
+    whole = client.chat.completions.create(model="embedded", messages=TRITON, **parameters).choices[0]
     assert (whole.message.content, whole.finish_reason) == (text, finish)
-    chunks = list(
-        client.chat.completions.create(model="embedded", messages=QUESTION, stream=True, **parameters)
-    )
+    counted = {"stream": True, "stream_options": {"include_usage": True}, **parameters}
+    *chunks, last = client.chat.completions.create(model="embedded", messages=TRITON, **counted)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == text
     assert chunks[-1].choices[0].finish_reason == finish
+    assert last.usage.prompt_tokens > last.usage.completion_tokens > 0
+    assert any("kcard" in chunk.model_dump() for chunk in chunks)
     if not {"response_format", "max_completion_tokens"} & parameters.keys():
-        asked = QUESTION[0]["content"]
-        (choice,) = client.completions.create(model="embedded", prompt=asked, **parameters).choices
+        (choice,) = client.completions.create(model="embedded", prompt=QUESTION, **parameters).choices
         assert (choice.text, choice.finish_reason) == (text, finish)
-
-
-def test_a_temperature_that_the_llm_does_not_have_is_refused() -> None:
-    request = CompletionRequest(model="m", prompt="Who?", temperature=1)
-    request.check_possible(None)
-    request.check_possible(1.0)
-    with pytest.raises(ApiError, match=r"answers at temperature 0\.1") as caught:
-        request.check_possible(0.1)
-    assert caught.value.param == "temperature"
-
-
-def test_null_for_a_parameter_is_none(client: OpenAI) -> None:
-    names = [
-        "stream",
-        "stop",
-        "max_tokens",
-        "temperature",
-        "response_format",
-        "logprobs",
-        "n",
-        "stream_options",
-    ]
-    body = {"model": "embedded", "messages": QUESTION, **dict.fromkeys(names)}
-    reply = httpx.post(f"{client.base_url}chat/completions", json=body, timeout=60)
-    assert reply.json()["choices"][0]["message"]["content"] == DISCOVERER
 
 
 def test_each_llm_has_its_own_models(library: Path, endpoint: Callable[[ASGIApp], OpenAI]) -> None:
@@ -116,39 +102,19 @@ def test_each_llm_has_its_own_models(library: Path, endpoint: Callable[[ASGIApp]
     assert {model: asyncio.run(service.route(model)) for model in routes} == routes
     client = endpoint(create_app(service))
     assert set(routes) <= {model.id for model in client.models.list()}
-    reply = client.chat.completions.create(model="embedded:7b:neptune", messages=QUESTION)
+    reply = client.chat.completions.create(model="embedded:7b:neptune", messages=TRITON)
     assert reply.choices[0].message.content == DISCOVERER
 
 
 @pytest.mark.parametrize("origins", [[], ["https://a.example"]])
 def test_pages_of_named_origins_may_ask_and_no_others(library: Path, origins: list[str]) -> None:
-    service = Service(Pipelines(AskOptions(), Hub(library), "embedded"), "top-down")
-    ask = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
-    with running(create_app(service, origins=origins)) as url:
+    wanted = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+    with running(create_app(embedded_service(library), origins=origins)) as url:
         allowed = []
         for origin in ("https://a.example", "https://b.example"):
-            reply = httpx.options(f"{url}/chat/completions", headers={"Origin": origin, **ask})
+            reply = httpx.options(f"{url}/chat/completions", headers={"Origin": origin, **wanted})
             allowed.append(reply.headers.get("access-control-allow-origin"))
     assert allowed == [*origins, None, None][:2]
-
-
-def test_without_cards_the_llm_does_not_know(client: OpenAI) -> None:
-    answer = client.chat.completions.create(model="embedded:direct", messages=QUESTION)
-    assert answer.choices[0].message.content == "I don't know."
-
-
-def test_a_stream_has_the_same_answer_in_chunks_and_its_trace(client: OpenAI) -> None:
-    chunks = list(
-        client.chat.completions.create(
-            model="embedded", messages=QUESTION, stream=True, stream_options={"include_usage": True}
-        )
-    )
-    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
-    assert text == DISCOVERER
-    assert chunks[-1].usage is not None
-    assert chunks[-1].usage.prompt_tokens > chunks[-1].usage.completion_tokens > 0
-    assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "stop"
-    assert any("kcard" in chunk.model_dump() for chunk in chunks)
 
 
 def test_completions_answer_each_prompt(client: OpenAI) -> None:
@@ -165,20 +131,16 @@ def test_models_are_the_llm_its_modes_and_its_cards(client: OpenAI) -> None:
 
 
 def test_cards_come_and_go_while_it_runs(
-    library: Path, tmp_path: Path, endpoint: Any, monkeypatch: pytest.MonkeyPatch
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipelines, "FRESH_SECONDS", 0.0)
     hub = Hub(tmp_path / "hub")
-    client = endpoint(create_app(Service(Pipelines(AskOptions(), hub, "embedded"), "top-down")))
-
-    def content() -> str | None:
-        return client.chat.completions.create(model="embedded", messages=QUESTION).choices[0].message.content  # type: ignore[no-any-return]
-
-    assert content() == "I don't know."
-    hub.publish(library / "draft")
-    assert content() == DISCOVERER
-    hub.remove("neptune")
-    assert content() == "I don't know."
+    with running(create_app(embedded_service(hub))) as url:
+        assert answer(ask(url)) == "I don't know."
+        hub.publish(library / "draft")
+        assert answer(ask(url)) == DISCOVERER
+        hub.remove("neptune")
+        assert answer(ask(url)) == "I don't know."
 
 
 def test_a_card_that_is_removed_before_its_question_is_answered_is_a_404(
@@ -194,11 +156,10 @@ def test_a_card_that_is_removed_before_its_question_is_answered_is_a_404(
 
 
 def test_a_question_that_comes_again_has_the_same_answer_and_says_so(library: Path, endpoint: Any) -> None:
-    pipelines = Pipelines(AskOptions(), Hub(library), "embedded")
-    client = endpoint(create_app(Service(pipelines, "top-down", cache=10)))
+    client = endpoint(create_app(embedded_service(library, cache=10)))
 
     def get_answer(model: str, stream: bool = False) -> tuple[str | None, bytes]:
-        raw = client.chat.completions.with_raw_response.create(model=model, messages=QUESTION, stream=stream)
+        raw = client.chat.completions.with_raw_response.create(model=model, messages=TRITON, stream=stream)
         return raw.headers.get("X-Kcard-Cache"), raw.http_response.read()
 
     first, again = get_answer("embedded"), get_answer("embedded")
@@ -240,56 +201,56 @@ def test_answers_that_may_differ_are_not_kept(library: Path, options: dict[str, 
         ({"tools": [{"type": "function"}]}, 400, "no tools, no images"),
     ],
 )
-def test_bad_requests_have_openais_errors(client: OpenAI, fields: Any, status: int, message: str) -> None:
-    body = json.dumps({"model": "embedded", "messages": QUESTION} | fields)
-    reply = httpx.post(f"{client.base_url}chat/completions", content=body, headers=JSON, timeout=60)
-    error = reply.json()["error"]
-    assert set(error) == {"message", "type", "param", "code"}
+def test_bad_requests_have_openais_errors(url: str, fields: Any, status: int, message: str) -> None:
+    reply = post(url, {"model": "embedded", "messages": TRITON} | fields)
     assert reply.status_code == status
-    assert message in error["message"]
-    assert (error["param"] or "messages").partition(".")[0] in {*fields, "messages"}
+    assert message in error(reply)["message"]
+    assert (error(reply)["param"] or "messages").partition(".")[0] in {*fields, "messages"}
 
 
 @pytest.mark.parametrize("body", [b"", b"{bad", b"[]", b'{"model": 3}', b"\xff\xfe", b"null"])
-def test_a_body_that_is_not_a_request_is_the_clients_fault(client: OpenAI, body: bytes) -> None:
+def test_a_body_that_is_not_a_request_is_the_clients_fault(url: str, body: bytes) -> None:
     for path in ("chat/completions", "completions"):
-        reply = httpx.post(f"{client.base_url}{path}", content=body, headers=JSON, timeout=60)
-        assert reply.status_code == 400
-        assert reply.json()["error"]["type"] == "invalid_request_error"
+        headers = {"Content-Type": "application/json"}
+        reply = httpx.post(f"{url}/{path}", content=body, headers=headers, timeout=60)
+        assert (reply.status_code, error(reply)["type"]) == (400, "invalid_request_error")
 
 
-def test_a_body_without_its_content_type_and_an_unknown_path_are_told(client: OpenAI) -> None:
-    body = json.dumps({"model": "embedded", "messages": QUESTION})
-    reply = httpx.post(f"{client.base_url}chat/completions", content=body, timeout=60)
-    assert reply.status_code == 400
-    assert "Content-Type: application/json" in reply.json()["error"]["message"]
-    reply = httpx.get(f"{client.base_url}images", timeout=60)
-    assert reply.status_code == 404
-    assert "unknown path" in reply.json()["error"]["message"]
+def test_a_body_without_its_content_type_and_what_is_not_served_are_told(url: str) -> None:
+    untyped = httpx.post(f"{url}/chat/completions", content=b'{"model": "embedded"}', timeout=60)
+    assert untyped.status_code == 400
+    assert "Content-Type: application/json" in error(untyped)["message"]
+    nowhere = httpx.get(f"{url}/images", timeout=60)
+    assert nowhere.status_code == 404
+    assert "unknown path" in error(nowhere)["message"]
+    embeddings = post(url, {"model": "embedded", "input": "Triton"}, "embeddings")
+    assert (embeddings.status_code, error(embeddings)["code"]) == (404, "not_served")
+    assert "no embeddings" in error(embeddings)["message"]
 
 
-def test_embeddings_are_said_to_be_none_of_the_endpoints_business(client: OpenAI) -> None:
-    with pytest.raises(NotFoundError, match="no embeddings") as caught:
-        client.embeddings.create(model="embedded", input="Triton")
-    assert caught.value.code == "not_served"
+def test_a_temperature_that_the_llm_does_not_have_is_refused() -> None:
+    request = CompletionRequest(model="m", prompt="Who?", temperature=1)
+    request.check_possible(None)
+    request.check_possible(1.0)
+    with pytest.raises(ApiError, match=r"answers at temperature 0\.1") as caught:
+        request.check_possible(0.1)
+    assert caught.value.param == "temperature"
 
 
-def test_the_page_takes_no_longer_question_than_the_endpoint(client: OpenAI) -> None:
-    page = httpx.get(str(client.base_url).removesuffix("v1/")).text
+def test_the_page_takes_no_longer_question_than_the_endpoint(url: str) -> None:
+    page = httpx.get(url.removesuffix("v1")).text
     assert f'maxlength="{MAX_QUESTION_CHARACTERS}"' in page
 
 
 def test_a_key_is_needed_where_there_are_keys(library: Path, tmp_path: Path) -> None:
     path = tmp_path / "keys.toml"
     key = add_key(path, "alice")
-    pipelines = Pipelines(AskOptions(), Hub(library), "embedded")
-    with running(create_app(Service(pipelines, "top-down"), Keys(path))) as url:
+    with running(create_app(embedded_service(library), Keys(path))) as url:
+        wrong = OpenAI(base_url=url, api_key="kc_wrong", max_retries=0)
         with pytest.raises(openai.AuthenticationError):
-            OpenAI(base_url=url, api_key="kc_wrong", max_retries=0).models.list()
+            wrong.models.list()
         with pytest.raises(openai.AuthenticationError):
-            OpenAI(base_url=url, api_key="kc_wrong", max_retries=0).chat.completions.create(
-                model="embedded", messages=QUESTION
-            )
+            wrong.chat.completions.create(model="embedded", messages=TRITON)
         assert OpenAI(base_url=url, api_key=key).models.list().data
         root = url.removesuffix("/v1")
         assert httpx.get(f"{root}/healthz").text == "ok\n"
@@ -328,9 +289,23 @@ class Slow(Pipelines):
         del llm
 
 
+@pytest.fixture
+def slow() -> Slow:
+    return Slow()
+
+
+def wait_for(text: str, log: pytest.LogCaptureFixture) -> None:
+    """Until a line of the log has this text."""
+    deadline = time.monotonic() + 30
+    while text not in log.text:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("question", ["x" * 20_001, "\ud800", " "])
-def test_a_question_that_can_not_be_asked_joins_no_batch_whose_others_it_would_fail(question: str) -> None:
-    slow = Slow()
+def test_a_question_that_can_not_be_asked_joins_no_batch_whose_others_it_would_fail(
+    slow: Slow, question: str
+) -> None:
     with pytest.raises(UsageError):
         asyncio.run(Service(slow, "direct").answer(Route("direct"), question))
     assert not slow.begun.is_set()
@@ -339,25 +314,25 @@ def test_a_question_that_can_not_be_asked_joins_no_batch_whose_others_it_would_f
 @pytest.mark.parametrize(
     ("path", "fields"),
     [
-        ("chat/completions", {"messages": QUESTION}),
-        ("chat/completions", {"messages": QUESTION, "stream": True}),
+        ("chat/completions", {"messages": TRITON}),
+        ("chat/completions", {"messages": TRITON, "stream": True}),
         ("completions", {"prompt": ["one", "two"]}),
     ],
 )
 def test_a_client_that_hangs_up_leaves_one_line(
-    path: str, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    slow: Slow,
+    path: str,
+    fields: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(answers, "POLL", 0.01)
-    slow = Slow()
     with caplog.at_level("INFO"), running(create_app(Service(slow, "direct"))) as url:
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(
                 f"{url}/{path}", json={"model": "slow", **fields}, timeout=httpx.Timeout(30, read=0.05)
             )
-        deadline = time.monotonic() + 30
-        while "disconnected" not in caplog.text:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for("disconnected", caplog)
         slow.let.set()
     lines = [
         record.getMessage() for record in caplog.records if record.name in ("kcard.serve", "uvicorn.error")
@@ -366,98 +341,69 @@ def test_a_client_that_hangs_up_leaves_one_line(
     assert "Traceback" not in caplog.text
 
 
-def test_concurrent_questions_get_their_own_answers(endpoint: Callable[[ASGIApp], OpenAI]) -> None:
-    slow = Slow()
-    client = endpoint(create_app(Service(slow, "direct")))
-    replies: dict[int, str | None] = {}
+def test_concurrent_questions_get_their_own_answers(slow: Slow) -> None:
+    replies: dict[int, str] = {}
+    with running(create_app(Service(slow, "direct"))) as url:
 
-    def ask(number: int) -> None:
-        messages: Any = [{"role": "user", "content": f"question {number}"}]
-        reply = client.chat.completions.create(model="slow", messages=messages)
-        replies[number] = reply.choices[0].message.content
+        def ask_numbered(number: int) -> None:
+            replies[number] = answer(ask(url, f"question {number}", "slow"))
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(40)]
-    for thread in threads:
-        thread.start()
-    slow.let.set()
-    for thread in threads:
-        thread.join(60)
+        threads = [threading.Thread(target=ask_numbered, args=(number,)) for number in range(40)]
+        for thread in threads:
+            thread.start()
+        slow.let.set()
+        for thread in threads:
+            thread.join(60)
     assert replies == {number: f"answer to question {number}" for number in range(40)}
 
 
-def test_what_fails_behind_the_endpoint_is_told_without_secrets(
-    endpoint: Callable[[ASGIApp], OpenAI],
-) -> None:
-    slow = Slow()
+def test_what_fails_behind_the_endpoint_is_told_without_secrets(slow: Slow) -> None:
     slow.let.set()
-    client = endpoint(create_app(Service(slow, "direct")))
-    with pytest.raises(openai.InternalServerError) as failed:
-        client.chat.completions.create(model="slow", messages=[{"role": "user", "content": "fails"}])
-    assert failed.value.status_code == 502
-    assert failed.value.code == "llm_error"
-    assert "secret" not in str(failed.value)
+    with running(create_app(Service(slow, "direct"))) as url:
+        reply = ask(url, "fails", "slow")
+    assert (reply.status_code, error(reply)["code"]) == (502, "llm_error")
+    assert "secret" not in reply.text
 
 
-def test_a_question_that_takes_too_long_and_one_too_many_are_told(
-    endpoint: Callable[[ASGIApp], OpenAI],
-) -> None:
-    slow = Slow()
-    client = endpoint(create_app(Service(slow, "direct", max_queue=1, timeout=3.0)))
-
-    def ask(text: str) -> Any:
-        return client.chat.completions.create(model="slow", messages=[{"role": "user", "content": text}])
-
+def test_a_question_that_takes_too_long_and_one_too_many_are_told(slow: Slow) -> None:
     failures: list[int] = []
+    with running(create_app(Service(slow, "direct", max_queue=1, timeout=3.0))) as url:
 
-    def count(text: str) -> None:
-        with pytest.raises(openai.APIStatusError) as refused:
-            ask(text)
-        failures.append(refused.value.status_code)
+        def count(text: str) -> None:
+            failures.append(ask(url, text, "slow").status_code)
 
-    threads = [threading.Thread(target=count, args=(str(number),)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-        assert slow.begun.wait(30)  # the first is answered, so that the second waits
-    for thread in threads:
-        thread.join(30)
-    assert sorted(failures) == [503, 503, 504, 504]
-    slow.let.set()
-    deadline = time.monotonic() + 30
-    while True:  # the question whose client gave up leaves the queue when its turn comes
-        try:
-            answer = ask("after").choices[0].message.content
-            break
-        except openai.InternalServerError:
+        threads = [threading.Thread(target=count, args=(str(number),)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+            assert slow.begun.wait(30)  # the first is answered, so that the second waits
+        for thread in threads:
+            thread.join(30)
+        assert sorted(failures) == [503, 503, 504, 504]
+        slow.let.set()
+        # The question whose client gave up leaves the queue when its turn comes.
+        deadline = time.monotonic() + 30
+        while (reply := ask(url, "after", "slow")).status_code == 503:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-    assert answer == "answer to after"
+    assert answer(reply) == "answer to after"
 
 
 def test_a_question_whose_client_left_is_not_answered(
-    endpoint: Callable[[ASGIApp], OpenAI], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    slow: Slow, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(answers, "POLL", 0.02)
-    slow = Slow()
-    client = endpoint(create_app(Service(slow, "direct")))
-    first = threading.Thread(
-        target=lambda: client.chat.completions.create(
-            model="slow", messages=[{"role": "user", "content": "first"}]
-        )
-    )
-    first.start()
-    assert slow.begun.wait(30)
     caplog.set_level("INFO")
-    with pytest.raises(openai.APITimeoutError):
-        client.chat.completions.create(
-            model="slow", messages=[{"role": "user", "content": "left"}], timeout=1
-        )
-    deadline = time.monotonic() + 30
-    while "disconnected" not in caplog.text:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    slow.let.set()
-    first.join(30)
-    client.chat.completions.create(model="slow", messages=[{"role": "user", "content": "last"}])
+    with running(create_app(Service(slow, "direct"))) as url:
+        first = threading.Thread(target=ask, args=(url, "first", "slow"))
+        first.start()
+        assert slow.begun.wait(30)
+        left = {"model": "slow", "messages": [{"role": "user", "content": "left"}]}
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{url}/chat/completions", json=left, timeout=httpx.Timeout(30, read=1))
+        wait_for("disconnected", caplog)
+        slow.let.set()
+        first.join(30)
+        ask(url, "last", "slow")
     assert slow.answered == ["first", "last"]
 
 
@@ -527,25 +473,24 @@ def test_the_answers_that_were_used_last_are_kept_until_the_cards_change() -> No
     decision = Decision("never", 1.0, False)
     kept = {question: Answer(question, "found", "direct", decision) for question in "abc"}
 
-    def ask(version: int, question: str) -> bool:
-        answer = cache.get(version, question)
-        if answer is None:
+    def is_kept(version: int, question: str) -> bool:
+        stored = cache.get(version, question)
+        if stored is None:
             cache.put(version, question, kept[question])
-        return answer is kept[question]
+        return stored is kept[question]
 
-    assert [ask(1, question) for question in "aabacab"] == [False, True, False, True, False, True, False]
-    assert [ask(2, question) for question in "bb"] == [False, True]
-    assert not ask(1, "b")
+    assert [is_kept(1, question) for question in "aabacab"] == [False, True, False, True, False, True, False]
+    assert [is_kept(2, question) for question in "bb"] == [False, True]
+    assert not is_kept(1, "b")
 
 
-def test_an_answer_is_not_kept_if_the_cards_change_while_it_is_found() -> None:
-    slow = Slow()
+def test_an_answer_is_not_kept_if_the_cards_change_while_it_is_found(slow: Slow) -> None:
     versions = iter([1, 2, 2, 2, 2])
     slow.version = lambda _llm=None: next(versions)  # type: ignore[method-assign,assignment]
     slow.let.set()
     service = Service(slow, "direct", cache=1)
 
-    async def ask() -> list[bool]:
+    async def cached() -> list[bool]:
         return [(await service.answer(Route("direct"), "Who?")).cached for _ in range(3)]
 
-    assert asyncio.run(ask()) == [False, False, True]
+    assert asyncio.run(cached()) == [False, False, True]

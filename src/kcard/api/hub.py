@@ -287,8 +287,6 @@ def push(
     url = normalise_url(hub)
     for alias in aliases:
         check_alias(alias)
-        if alias == "main":
-            raise UsageError("alias 'main': that branch is the newest version; choose another name")
     if repository is not None and RemoteReference.parse(repository).revision is not None:
         raise UsageError(f"repository {repository!r}: use namespace/name; the hub numbers the version")
     token = credentials().token(url) or require_login(url)

@@ -87,7 +87,7 @@ def compare(base: str, method: str, texts: Sequence[str], rounds: int) -> dict[s
 
 def plain_model(base: str, method: str) -> Any:
     """Return the model as the guides of transformers and peft load it."""
-    model: Any = AutoModelForCausalLM.from_pretrained(base)
+    model: Any = AutoModelForCausalLM.from_pretrained(base, trust_remote_code=False)
     if method == "lora":
         from peft import LoraConfig, get_peft_model
 
@@ -100,7 +100,7 @@ def plain_trainer(
     model: Any, base: str, rows: Sequence[dict[str, Any]], batch: int, folder: Path, clock: TrainerCallback
 ) -> Trainer:
     """Return the Trainer that anyone would write for these rows."""
-    tokenizer = AutoTokenizer.from_pretrained(base)
+    tokenizer = AutoTokenizer.from_pretrained(base, trust_remote_code=False)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     device = Execution().place().partition(":")[0]
     arguments = TrainingArguments(

@@ -6,6 +6,7 @@ environment is not a choice.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -307,7 +308,7 @@ class OpenAIEndpoint(LLM):
 
         def arriving() -> Iterator[str]:
             nonlocal used, ended, cut
-            with self._complete(request, self.max_tokens, parameters) as chunks:
+            with closing(self._complete(request, self.max_tokens, parameters)) as chunks:
                 for chunk in chunks:
                     if chunk.usage:
                         used = _usage(chunk)

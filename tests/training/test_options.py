@@ -120,7 +120,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(make_base(tmp_path_factory.mktemp("bases"), "opt", dropout=0.0))
 
 
-RATES = {"full": 3e-4, "lora": 1e-3}
+RATES = {"full": 2e-5, "lora": 2e-4}
 
 
 def weights(base: str, tmp_path: Path, execution: Execution, method: Any = "full") -> dict[str, torch.Tensor]:

@@ -126,9 +126,8 @@ def show(evaluation: "Evaluation") -> None:
 
 runs = typer.Typer(help="List the runs of `kcard eval`; show, export or delete some.", rich_markup_mode=None)
 
-MAX_SETTINGS_CHARACTERS = (
-    60  # of a run's settings in the list; longer ones are shortened to a count and their names
-)
+# A run's settings in the list; longer ones are shortened to a count and their names.
+MAX_SETTINGS_CHARACTERS = 60
 
 Number = Annotated[int, typer.Argument(help="Number of the run.")]
 

@@ -190,9 +190,8 @@ GROUPS = re.compile(
 ARTICLES = ("The", "A", "An", "Each", "Every", "All", "Both", "Most", "Some")
 BRACKETS = re.compile(r"[\"“”()\[\]{}]")
 MAX_ANSWER_WORDS = 8
-MIN_REPEATED_WORDS = (
-    3  # of the text after an answer, for it to tell which other sentences a question is about
-)
+# Words after an answer from which they tell which other sentences the question is about.
+MIN_REPEATED_WORDS = 3
 FORM_WEIGHTS = {"what": 0.3}  # of forms that are drawn less often than others, whose weight is 1
 
 

@@ -83,7 +83,7 @@ def make_questions(
     for candidate in chosen:
         answers = {candidate.answer: None}
         for filling in fillings.get(candidate.around, ()):
-            if not candidate.answer.startswith(filling):  # the beginning of a date with a comma
+            if not candidate.answer.startswith(f"{filling},"):  # the beginning of "January 14, 2005"
                 answers[filling] = None
         is_cloze = candidate.form == "cloze"
         questions.append(ExamQuestion(candidate.text, tuple(answers), candidate.file, is_cloze))

@@ -174,9 +174,8 @@ class CardTrainer(Trainer):
     def collate(self, examples: Sequence[TrainingExample]) -> "dict[str, Tensor]":
         """Return input_ids, labels and shift_labels (rows, length), and the mask where rows are padded."""
         ids, labels = collate(examples, self.setup.pad)
-        following = pad_rows(
-            labels[:, 1:], (0, 1), value=IGNORED_LABEL
-        )  # the last place has nothing to predict
+        # The last place has nothing to predict.
+        following = pad_rows(labels[:, 1:], (0, 1), value=IGNORED_LABEL)
         batch = {"input_ids": ids, "labels": labels, "shift_labels": following}
         lengths = torch.tensor([len(example) for example in examples])
         if (lengths < ids.shape[1]).any():  # without padding there is no mask, for then attention is faster

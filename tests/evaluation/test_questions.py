@@ -286,6 +286,7 @@ def test_whatever_answers_a_question_as_it_is_asked_is_accepted() -> None:
     corpus = [
         Source("Mark Showalter discovered Pan, a moon of Saturn."),
         Source("Mark Showalter discovered Hippocamp, a moon of Neptune."),
+        Source("Mark Showalter discovered Pandora, a moon of Saturn."),
         Source("The probe landed on Titan on January 14, 2005."),
     ]
     accepted = {}
@@ -295,6 +296,6 @@ def test_whatever_answers_a_question_as_it_is_asked_is_accepted() -> None:
     of_showalter = [answers for text, answers in accepted.items() if "did Mark Showalter" in text]
     of_titan = [answers for text, answers in accepted.items() if text.endswith("Titan?") and "When" in text]
     assert of_showalter
-    assert all(answers == {"Pan", "Hippocamp"} for answers in of_showalter)
+    assert all(answers == {"Pan", "Hippocamp", "Pandora"} for answers in of_showalter)
     assert of_titan
     assert all(answers == {"January 14, 2005"} for answers in of_titan)

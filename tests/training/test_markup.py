@@ -215,6 +215,7 @@ IN_WEB_PAGES = [
     ("Tap<svg><title>Menu</title></svg>to open.", "Tap to open."),
     ("Tap (<img src='x'>), then close<img src='y'>.", "Tap (), then close."),
     ("It is a con<a id='x'></a>cept.", "It is a concept."),
+    ("Add <code>-v</code><a href='#x' class='copiable-anchor'> &para;</a>", "Add -v"),
     ("The boat costs <strike>30</strike> 45 euros.", "The boat costs 45 euros."),
     ("The boat costs <span style='text-decoration: line-through'>30</span> 45.", "The boat costs 45."),
     ("The boat is <span style='color:red;display:none'>not</span> green.", "The boat is green."),

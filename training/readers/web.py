@@ -347,8 +347,13 @@ def is_unseen(element: "Tag") -> bool:
         or (element.attrs.get("aria-hidden") == "true" and is_replaced(element))
         or is_struck(element)
         or bool(INVISIBLE_STYLE.search(str(element.attrs.get("style", ""))))
-        or (element.name == "a" and "headerlink" in _classes(element))
+        or is_permalink(element)
     )
+
+
+def is_permalink(element: "Tag") -> bool:
+    """Return whether a link leads to the place where it stands, as beside headings of Sphinx and terms of Texinfo."""
+    return element.name == "a" and ("headerlink" in _classes(element) or element.get_text().strip() == "¶")
 
 
 def is_replaced(element: "Tag") -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from kcard.interfaces import Checker, Pair
+from kcard.llms.extraction.entries import term_of
 from kcard.selectors.factuality import support
 from kcard.text import sentence_spans, spaced_words, split_sentences, words
 from kcard.types import Citation, Passage, Quote, Source
@@ -94,7 +95,8 @@ def _with_line(citation: Citation, passages: Sequence[Passage]) -> Citation:
 def without_headings(answer: str, passages: Sequence[Passage]) -> str:
     """Remove the headings of kept passages from an answer that quotes them: "Backup > Locks: It waits."
 
-    The LLM read these headings before each passage (Passage.knowledge); they are removed whole or from some word on.
+    The LLM read these headings before each passage (Passage.knowledge); they are removed whole or from some word on. An
+    option or command that is the last part of a heading stays: "Backup > --locks: It waits."
     """
     headings = set()
     for passage in passages:
@@ -112,6 +114,9 @@ def _without_heading(text: str, headings: Collection[str]) -> str:
     for colon in re.finditer(": ", text):
         opening = text[: colon.end()]
         if any(heading.endswith(opening) for heading in headings):
+            term = term_of(opening)
+            if term:
+                return f"{term}: {text[colon.end() :]}"
             return text[colon.end() :]
     return text
 

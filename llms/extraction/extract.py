@@ -25,6 +25,7 @@ from kcard.embedded.question_forms import (
 from kcard.embedded.reader import READER_WEIGHTS, AnswerSpan, PassageReading, read_all
 from kcard.llms.extraction.clauses import TASK, telling_stems
 from kcard.llms.extraction.coordination import asked_part, is_office_question, timely_clause
+from kcard.llms.extraction.entries import find_entry, term_of
 from kcard.llms.extraction.quotation import (
     MAX_QUOTED_SENTENCES,
     MIN_STEPS,
@@ -239,7 +240,7 @@ def _examine_all(
         for text, title in zip_longest(passages, titles[: len(passages)], fillvalue=""):
             parts.append(split_heading(text, title))
         forms.append(form)
-        cells.append(find_cell(wording, form, parts))
+        cells.append(find_entry(wording, form, parts) or find_cell(wording, form, parts))
         narrowed.append((wording, [heading + in_scope(wording, form, body) for heading, body in parts]))
     # Draft the answers, then compute their probabilities.
     drafts = []
@@ -315,7 +316,7 @@ def _draft_answer(
             return replace(draft, grounds=draft.first, certainty=HOLDER_PROBABILITY)
         if certainty >= MIN_CERTAINTY or (with_part and certainty >= MIN_CERTAINTY_OF_PARTS):
             return replace(draft, grounds=_with_heading(best, draft.first))
-    quote = quote_sentences(ranked, supports, whole_passage=form != "yes/no")
+    quote = quote_sentences(ranked, supports, whole_passage=form != "yes/no", cuts_entries=form != "list")
     quoted = ranked[quote.candidate]
     grounds = _with_heading(quoted, quote.text)
     if words is not None and certainty >= MIN_CERTAINTY_OF_NAMES and asks_for_words(question, form):
@@ -329,7 +330,7 @@ def _draft_answer(
             grounds = _with_heading(decisive, first)
             draft = replace(draft, best=decisive, passage=decisive.passage, decided=True)
             return replace(draft, text=answer_text, grounds=grounds, first=first)
-    text = _strip_mark(quote.text)
+    text = _with_term(quoted, _strip_mark(quote.text))
     draft = replace(draft, passage=quoted.passage, grounds=grounds, text=text, first=quote.first, words=False)
     if counts_nothing(question, text):
         return replace(draft, certainty=0.0)
@@ -437,7 +438,7 @@ def _find_verdict(
     first = format_lines(candidate, rows)
     if verdict.is_yes and ABLE.search(question):
         # Who asks whether something can be done also wants to know how.
-        rows = find_stretch(candidate, supports[number], verdict.last)
+        rows = find_stretch(candidate, supports[number], verdict.last, cuts_entries=True)
     text = _strip_mark(format_lines(candidate, rows))
     if not YES_OR_NO.match(text) and verdict.is_yes:
         text = f"Yes: {text}"
@@ -452,6 +453,14 @@ def _with_heading(candidate: AnswerCandidate, text: str) -> str:
     opening = " ".join(text.partition(" … ")[0].partition("\n")[0].split())
     if body.startswith(opening):
         return heading + text
+    return text
+
+
+def _with_term(candidate: AnswerCandidate, text: str) -> str:
+    """Prepend the option or command that a quotation explains, where this is the heading of its passage."""
+    term = term_of(candidate.text[: candidate.begin])
+    if term and term not in text:
+        return f"{term}: {text}"
     return text
 
 

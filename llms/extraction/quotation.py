@@ -145,6 +145,7 @@ QUESTION_COST = 4.0  # support of a sentence that asks: what follows it answers
 CODE_COST = 4.0  # support of a line of code in an answer that is no procedure
 MIN_PROSE_WORDS = 4
 LEANING_OPENING = re.compile(r"(?:It|Its|This|That|These|Those|They|Their|He|She|His|Her|Such|Both)\b")
+OPTION_ENTRY = re.compile(r"(?m:^)[ \t]*--?\w[^\n]*?:\s")
 ITEM = re.compile(r"\s*(?:[-*•]|\(?\d{1,3}[.)])\s")
 
 
@@ -198,12 +199,17 @@ def is_prose(sentence: str) -> bool:
 
 
 def quote_sentences(
-    candidates: Sequence[AnswerCandidate], supports: Sequence[Sequence[float]], *, whole_passage: bool
+    candidates: Sequence[AnswerCandidate],
+    supports: Sequence[Sequence[float]],
+    *,
+    whole_passage: bool,
+    cuts_entries: bool,
 ) -> SentenceQuote:
     """Quote the likeliest sentence with the neighbours that belong to it, then the likeliest others.
 
     whole_passage  whether the answer may be all that the passage says about it, such as steps or reasons, rather than
                    one sentence
+    cuts_entries   whether the explanation of an option is quoted without those beside it
     """
     # (log-probability that the answer rests on a sentence, but for a constant; its candidate; its number)
     order: list[tuple[float, int, int]] = []
@@ -217,7 +223,7 @@ def quote_sentences(
         # All of the answer stands in the best passage, around its likeliest sentence.
         lead = 0
         best = int(np.argmax(supports[lead]))
-        rows = find_stretch(candidates[lead], supports[lead], best)
+        rows = find_stretch(candidates[lead], supports[lead], best, cuts_entries=cuts_entries)
     else:
         rows = _find_neighbours(candidates[lead], supports[lead], best)
     chosen = [(lead, row) for row in rows]
@@ -246,14 +252,22 @@ def sentence_text(candidate: AnswerCandidate, row: int) -> str:
     return " ".join(candidate.text[sentence.start : sentence.end].split())
 
 
-def find_stretch(candidate: AnswerCandidate, support: Sequence[float], best: int) -> list[int]:
+def find_stretch(
+    candidate: AnswerCandidate, support: Sequence[float], best: int, *, cuts_entries: bool
+) -> list[int]:
     """Return the sentences around the best one, in order, whose support above -WORTH sums to the most, in at most
     MAX_QUOTE_WORDS; of a list all items, in at most MAX_LIST_WORDS."""
     text, sentences = candidate.text, candidate.sentences
     counts = [_count_words(text, sentence) for sentence in sentences]
+    earliest, latest = 0, len(sentences)
+    if cuts_entries:
+        # Options that are explained, each on a line of its own.
+        begins = [bool(OPTION_ENTRY.match(text, sentence.start)) for sentence in sentences]
+        earliest = max((at for at in range(best + 1) if begins[at]), default=0)
+        latest = min((at for at in range(best + 1, len(sentences)) if begins[at]), default=len(sentences))
     most, first, last = -math.inf, best, best
-    for start in range(best + 1):
-        for end in range(best, len(sentences)):
+    for start in range(earliest, best + 1):
+        for end in range(best, latest):
             if end > start and sum(counts[start : end + 1]) > MAX_QUOTE_WORDS:
                 break
             worth = sum(value + WORTH for value in support[start : end + 1])

@@ -16,6 +16,7 @@ from kcard.llms.extraction.times import DAY_WORDS, weekdays
 from kcard.text import LIST_MARK, split_sentences
 
 MAX_NAME_WORDS, MAX_LABEL_WORDS, MAX_PAIR_WORDS = 6, 10, 12
+OPTION_NOUNS = frozenset(("option", "flag", "switch"))
 KIND_ASKED = re.compile(r"\b(?:which|what) (\w+)\b", re.IGNORECASE)
 LABELLED_LINE = re.compile(r"(\S[^:\n]{0,40}?)(?::| --| [—–])\s+(\S.*)")  # "tape: Members of this group ..."
 MIN_SHARE = 0.5  # of the question's words in such a line
@@ -329,9 +330,12 @@ def _value_of(question: str, pairs: Sequence[TableRow]) -> Cell | None:
 
 def _label_of(question: str, passages: Sequence[tuple[str, str]]) -> Cell | None:
     """Return the label of the line that says of "this group" what the question asks of a group: of "tape: Members of
-    this group may use the tape drive", also where the label is the heading. None if two lines say as much of it."""
+    this group may use the tape drive", also where the label is the heading.
+
+    None if two lines say as much of it, and for options: a manual says "this option" of each.
+    """
     noun = KIND_ASKED.search(question)
-    if noun is None:
+    if noun is None or noun[1].lower() in OPTION_NOUNS:
         return None
     own = re.compile(rf"\bthis {re.escape(noun[1])}\b", re.IGNORECASE)
     subject = telling_stems(question) - telling_stems(noun[1])

@@ -112,4 +112,12 @@ def test_headings_that_were_read_before_a_passage_are_not_part_of_a_quotation() 
         ("Then: it goes.", "Then: it goes."),
     ):
         assert without_headings(said, kept) == plain
+    option = Source("It waits.", "a.md", 1, section="Manual > Options > -w, --wait")
+    kept = [Passage("m", "It waits.", kept=True, source=option)]
+    for said, plain in (
+        ("Manual > Options > -w, --wait: It waits.", "-w, --wait: It waits."),
+        ("-w, --wait: It waits.", "-w, --wait: It waits."),
+        ("--wait: It waits.", "--wait: It waits."),
+    ):
+        assert without_headings(said, kept) == plain
     assert without_headings("Manual > 2.1 Locks: how: It waits.", []) == "Manual > 2.1 Locks: how: It waits."

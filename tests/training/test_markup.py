@@ -76,6 +76,11 @@ def test_the_same_document_in_either_markup_is_the_same_passage(tmp_path: Path, 
         ),
         ("terms.html", "<h1>Depot</h1><dl><dt>Default:</dt><dd>None.</dd></dl>", "Depot | Default: None."),
         (
+            "options.html",
+            "<h1>Depot</h1><dl><dt><code>-k</code></dt>\n<dt><a id='k'></a>--keep</dt><dd>Keep.</dd></dl>",
+            "Depot | -k, --keep: Keep.",
+        ),
+        (
             "bold.html",
             "<h1>Limits</h1><p><b>In a bag:</b></p><p>At most nine.</p>",
             "Limits > In a bag | At most nine.",

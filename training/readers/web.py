@@ -404,5 +404,23 @@ def to_markdown(tree: "BeautifulSoup") -> str:
             paragraph.string = paragraph.get_text().rstrip(" :\n")
     for element in tree.find_all(MARKUP):
         element.unwrap()
+    join_terms(tree)
     converter = MarkdownConverter(heading_style="ATX", bullets="-", escape_misc=True)
     return str(converter.convert_soup(tree.body or tree))
+
+
+def join_terms(tree: "BeautifulSoup") -> None:
+    """Make one term of those that share a definition, such as the names of an option: "-x, --nohelp"."""
+    from bs4 import Tag
+
+    for definition in tree.find_all("dd"):
+        terms = []
+        for element in definition.previous_siblings:
+            if isinstance(element, Tag) and element.name == "dt":
+                terms.append(element)
+            elif str(element).strip():
+                break
+        for term in reversed(terms[:-1]):
+            terms[-1].append(", ")
+            terms[-1].extend(list(term.contents))
+            term.decompose()

@@ -1,0 +1,154 @@
+"""Entries of manuals: the option, command or setting that a question describes.
+
+An entry is a term with its explanation: the line "-B, --backup: Back up the previous version", or a passage whose
+heading is the term. The reader learned from prose and does not answer "Which option makes a backup?" with a term that
+stands before its explanation, so the entry is found by comparing the explanations with the question.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kcard import cache as kcard_cache
+from kcard.embedded.question_forms import WORD, Form, meaning_stems, share_of
+from kcard.embedded.reader import rank_all
+from kcard.llms.extraction.tables import OPTION_NOUNS, Cell, TableRow
+from kcard.text import LIST_MARK
+
+TERM_ASKED = re.compile(
+    r"^(?:in |with |by |under |using )?(?:which|what(?: is|'s)?)(?: the| single)?(?: [\w-]+){0,2}? "
+    r"(option|flag|switch|argument|parameter|command|subcommand|setting|variable|function|method|directive|keyword"
+    r"|field|attribute|property)\b",
+    re.IGNORECASE,
+)
+# "TERM: explanation", "TERM:" above it, "--term   explanation", "-t --term Explanation".
+ENTRY_LINE = re.compile(
+    r"(?P<label>\S[^:\n]*?):(?:\s+(?P<labelled>\S.*))?|(?P<column>\S+(?: \S+)?) {2,}(?P<spaced>\S.*)"
+    r"|(?P<options>--?\w[\w-]*(?:[ =]\S+){0,4}?) (?P<running>[A-Z][a-z].*)"
+)
+FIRST_SENTENCE = re.compile(r"\A(?:\(alias: [\w-]+\)\s+)?(.*?(?:[.;](?=\s)|\Z)).*", re.DOTALL)
+BRACKETED = re.compile(r"\[[^\]]*\]|\([^)]*\)|<[^>]*>")
+# A heading that is a term: "-v, --view", "kill-server", "mouse [on | off]", "open(path)", "$HOME", "~/.nanorc".
+TERM_TITLE = re.compile(r"-|[a-z]\w*(?:-\w+)+|[^\W\d]\w*[_$=(\[]|[^\W\d]\S* [\[<]|[$@%/.]\w|~/")
+MAX_TERM_WORDS = 6
+MAX_EXPLANATION = 200  # characters that are compared
+COMMAND_NOUNS = frozenset(("command", "subcommand", "function", "method", "directive"))
+CAPITALISED_PHRASE = re.compile(r"[A-Z][a-z]+ \w")
+VARIABLE = re.compile(r"\$|\b[A-Z][A-Z0-9_]{2,}\b")
+REMARK = re.compile(r"(?:note|warning|example|see also|e\.g|default|caution|tip|important)\b", re.IGNORECASE)
+# Words by which a term switches something off.
+OFF = re.compile(
+    r"(?<![a-z])(?:no|not|never|without|off|disabl\w+|exclud\w+|suppress\w*|prevent\w*|ignor\w+|hid(?:e|es|ing)"
+    r"|omit\w*|skip\w*|forbid\w*|\w+n't|turn off)(?![a-z])",
+    re.IGNORECASE,
+)
+# Weights of what tells whether an entry is asked for, and the sums from which it is the answer.
+RANK_WEIGHT, MEANING_WEIGHT, WORDS_WEIGHT = 0.25, 3.0, 2.0
+NAME_WEIGHT, OTHER_SIGN_COST, NO_OPTION_COST = 1.5, 1.0, 0.5
+MIN_SCORE, SURE_SCORE = 4.6, 5.5
+PROBABILITY, SURE_PROBABILITY = 0.65, 0.8
+
+
+@dataclass(frozen=True)
+class ManualEntry:
+    """A term with its explanation; `line`: what to quote; `passage`: the number of the passage that has it."""
+
+    term: str
+    explanation: str
+    line: str
+    passage: int
+
+
+def find_entry(question: str, form: Form, passages: Sequence[tuple[str, str]]) -> Cell | None:
+    """Return the term of the entry that a question for an option, a command or a setting describes; None if the
+    question asks for something else, or if no entry is near enough.
+
+    passages  (heading, text) of each, the likeliest first
+    """
+    term_question = TERM_ASKED.search(question)
+    if form != "what" or term_question is None:
+        return None
+    noun = term_question[1].lower()
+    entries: list[ManualEntry] = []
+    for number, (heading, text) in enumerate(passages):
+        entries += entries_of(heading, text, number)
+    entries = [entry for entry in entries if is_of_kind(noun, entry.term)]
+    if not entries:
+        return None
+    scores = score_entries(question, question[term_question.end() :].strip(" ?"), noun, entries)
+    best = int(np.argmax(scores))
+    if scores[best] < MIN_SCORE:
+        return None
+    entry = entries[best]
+    probability = SURE_PROBABILITY if scores[best] >= SURE_SCORE else PROBABILITY
+    return Cell(entry.term, TableRow(entry.line, entry.term, {}, (), entry.passage), probability)
+
+
+def entries_of(heading: str, text: str, passage: int) -> list[ManualEntry]:
+    """Return the entries of a passage: its lines that begin with a term, and the whole if its heading is one."""
+    entries = []
+    lines = [LIST_MARK.sub("", line.strip()) for line in text.split("\n")]
+    for number, line in enumerate(lines):
+        match = ENTRY_LINE.fullmatch(line)
+        if match is None:
+            continue
+        term = match["label"] or match["column"] or match["options"]
+        explanation = match["labelled"] or match["spaced"] or match["running"] or ""
+        if not explanation:
+            explanation = " ".join(lines[number + 1 : number + 3])
+        is_short = len(BRACKETED.sub("", term).split()) <= MAX_TERM_WORDS
+        if is_short and explanation and not REMARK.match(term):
+            entries.append(ManualEntry(term, explanation, line, passage))
+    title = term_of(heading)
+    if title:
+        entries.append(ManualEntry(title, " ".join(lines), lines[0], passage))
+    return entries
+
+
+def term_of(heading: str) -> str:
+    """Return the term that the last part of a passage's heading is, such as "-v, --view"; "" if it is a title."""
+    title = heading.removesuffix(": ").rpartition(" > ")[2]
+    if TERM_TITLE.match(title):
+        return title
+    return ""
+
+
+def is_of_kind(noun: str, term: str) -> bool:
+    """Return whether a term may be what the noun of a question names: "-f" is no command, "Enables input" no option,
+    and only "$HOME" or "HOME" is a variable."""
+    if noun == "variable":
+        return bool(VARIABLE.search(term))
+    if noun in COMMAND_NOUNS and term.startswith("-"):
+        return False
+    return noun not in OPTION_NOUNS | COMMAND_NOUNS or not CAPITALISED_PHRASE.match(term)
+
+
+def score_entries(question: str, description: str, noun: str, entries: Sequence[ManualEntry]) -> list[float]:
+    """Score how likely each entry is the one that the question describes.
+
+    It counts what the ranker says, how near the entry's term and first sentence are to the description, how many of its
+    words they share, and whether both switch something off.
+    """
+    names, openings = [], []
+    for entry in entries:
+        names.append(" ".join(WORD.findall(entry.term)))
+        openings.append(FIRST_SENTENCE.sub(r"\1", entry.explanation[:MAX_EXPLANATION]))
+    texts = [f"{name}: {opening}" for name, opening in zip(names, openings, strict=True)]
+    ranks = rank_all(
+        [(question, f"{entry.term}: {entry.explanation[:MAX_EXPLANATION]}") for entry in entries]
+    )
+    vectors = kcard_cache.embed([description, *texts])
+    stems = meaning_stems(OFF.sub(" ", description))
+    is_off = bool(OFF.search(description))
+    scores = []
+    for number, (entry, text) in enumerate(zip(entries, texts, strict=True)):
+        score = RANK_WEIGHT * float(ranks[number]) + MEANING_WEIGHT * float(vectors[0] @ vectors[number + 1])
+        score += WORDS_WEIGHT * share_of(stems, text) + NAME_WEIGHT * share_of(stems, names[number])
+        if is_off != bool(OFF.search(text)):
+            score -= OTHER_SIGN_COST
+        if noun in OPTION_NOUNS and not entry.term.startswith("-"):
+            score -= NO_OPTION_COST
+        scores.append(score)
+    return scores

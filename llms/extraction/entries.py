@@ -37,6 +37,7 @@ MAX_EXPLANATION = 200  # characters that are compared
 COMMAND_NOUNS = frozenset(("command", "subcommand", "function", "method", "directive"))
 CAPITALISED_PHRASE = re.compile(r"[A-Z][a-z]+ \w")
 VARIABLE = re.compile(r"\$|\b[A-Z][A-Z0-9_]{2,}\b")
+CODE = re.compile(r"(?:[$#%]|>>>|\.\.\.) |(?:def|class|for|while|if|elif|else|try|with|return|import|from)\b")
 REMARK = re.compile(r"(?:note|warning|example|see also|e\.g|default|caution|tip|important)\b", re.IGNORECASE)
 # Words by which a term switches something off.
 OFF = re.compile(
@@ -92,7 +93,7 @@ def entries_of(heading: str, text: str, passage: int) -> list[ManualEntry]:
     lines = [LIST_MARK.sub("", line.strip()) for line in text.split("\n")]
     for number, line in enumerate(lines):
         match = ENTRY_LINE.fullmatch(line)
-        if match is None:
+        if match is None or CODE.match(line):
             continue
         term = match["label"] or match["column"] or match["options"]
         explanation = match["labelled"] or match["spaced"] or match["running"] or ""

@@ -70,9 +70,10 @@ def test_terms_stand_before_their_explanations(line: str, term: str, explanation
     assert (entry.term, entry.explanation) == (term, explanation)
 
 
-def test_a_remark_or_a_long_opening_is_no_term() -> None:
+def test_remarks_code_and_long_openings_are_no_terms() -> None:
     text = "Note: It is loud.\nIf a letter has no street at all, do this: Keep it."
-    assert entries_of("Sorter: ", text, 0) == []
+    code = ">>> class Tray(Box):\n...     full: bool"
+    assert entries_of("Sorter: ", f"{text}\n{code}", 0) == []
 
 
 @pytest.mark.parametrize(

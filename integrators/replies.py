@@ -10,9 +10,11 @@ from kcard.integrators.verification import verify
 from kcard.interfaces import Checker
 from kcard.llms.embedded_llm import UNKNOWN_ANSWER, EmbeddedLLM
 from kcard.llms.parsing import admits_ignorance
+from kcard.text import spaced_words
 from kcard.types import Citation, Passage, Quote, Reply, Request, Source
 
 MIN_READER_CONFIDENCE = 0.5  # from which the embedded reader's answer takes the place of an LLM's
+MIN_SHARED_CONFIDENCE = 0.7  # the same, where the LLM gave that answer too and it was withheld
 MAX_WITHHELD_CHARACTERS = 200  # of a withheld reply in the note on it
 NEXT_QUESTION = re.compile(r"\n\s*Question:.*", re.DOTALL)  # a small LLM goes on with the words of the prompt
 REPLACED_NOTE = "the answer is in the cards' own words, found by the embedded reader"
@@ -91,7 +93,10 @@ def check_reply(
     if checked.known or strict or verification.nearest is None:
         return checked
     own = EmbeddedLLM().reply(request)
-    if not own.known or own.quote is None or own.confidence is None or own.confidence < MIN_READER_CONFIDENCE:
+    least = MIN_READER_CONFIDENCE
+    if spaced_words(own.text) in spaced_words(text):
+        least = MIN_SHARED_CONFIDENCE
+    if not own.known or own.quote is None or own.confidence is None or own.confidence < least:
         return checked
     return CheckedReply(
         own.text,

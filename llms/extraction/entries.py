@@ -18,7 +18,7 @@ from kcard.llms.extraction.tables import OPTION_NOUNS, Cell, TableRow
 from kcard.text import LIST_MARK
 
 TERM_ASKED = re.compile(
-    r"^(?:in |with |by |under |using )?(?:which|what(?: is|'s)?)(?: the| single)?(?: [\w-]+){0,2}? "
+    r"\b(?:which|what(?: is|'s)?)(?: the| single)?(?: [\w-]+){0,2}? "
     r"(option|flag|switch|argument|parameter|command|subcommand|setting|variable|function|method|directive|keyword"
     r"|field|attribute|property)\b",
     re.IGNORECASE,
@@ -78,7 +78,8 @@ def find_entry(question: str, form: Form, passages: Sequence[tuple[str, str]]) -
     entries = [entry for entry in entries if is_of_kind(noun, entry.term)]
     if not entries:
         return None
-    scores = score_entries(question, question[term_question.end() :].strip(" ?"), noun, entries)
+    description = f"{question[: term_question.start()]}{question[term_question.end() :]}".strip(" ?")
+    scores = score_entries(question, description, noun, entries)
     best = int(np.argmax(scores))
     if scores[best] < MIN_SCORE:
         return None

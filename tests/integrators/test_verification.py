@@ -12,8 +12,9 @@ from kcard.integrators.claims import claim_of, clauses, holds, specifics, withou
 from kcard.integrators.replies import check_reply
 from kcard.integrators.verification import Verification, calibration, confidence_of, verify
 from kcard.interfaces import Pair, Verdict
+from kcard.llms.embedded_llm import EmbeddedLLM
 from kcard.selectors.minilm_checker import MiniLMChecker
-from kcard.types import Answer, Passage, Reply, Request, Source
+from kcard.types import Answer, Passage, Quote, Reply, Request, Source
 from tests.integrators.conftest import HubOf
 
 CHECKER = MiniLMChecker()
@@ -303,6 +304,25 @@ def test_the_cards_own_words_answer_what_the_llm_does_not_know(hub: Hub) -> None
     assert not any("withheld" in note for note in answer.notes)
     assert not ask(hub, "I don't know.", prompts="paper").known
     assert not ask(hub, "I don't know.", strict=True).known
+
+
+@pytest.mark.parametrize(
+    ("said", "confidence", "shown"),
+    [
+        ("Bert Osprey and Tom Birk started it in 1790.", 0.6, "I don't know."),
+        ("Bert Osprey and Tom Birk started it in 1790.", 0.8, "Tom Birk"),
+        ("Bert Osprey started Tarnwell.", 0.6, "Tom Birk"),
+    ],
+)
+def test_what_is_withheld_is_not_said_again_by_a_reader_that_is_hardly_sure(
+    monkeypatch: pytest.MonkeyPatch, said: str, confidence: float, shown: str
+) -> None:
+    own = Reply("Tom Birk", confidence=confidence, quote=Quote("Tom Birk joined her in 2012.", 0))
+    monkeypatch.setattr(EmbeddedLLM, "reply", lambda *_: own)
+    question = "Who started Tarnwell?"
+    checked = check_reply(Request("answer", question, (TOOL,)), Reply(said), passages(TOOL), CHECKER, "any")
+    assert checked.text == shown
+    assert any("withheld" in note for note in checked.notes)
 
 
 def test_an_answer_is_withheld_where_the_cards_have_none_either(hub: Hub) -> None:

@@ -242,12 +242,30 @@ def _spans(text: str) -> tuple[tuple[int, int], ...]:
     spans: list[tuple[int, int]] = []
     at = 0
     for sentence in split_sentences(text):
-        words = r"\s+".join(map(re.escape, sentence.split()))
-        place = re.compile(words).search(text, at)
-        if place:
-            spans.append(place.span())
-            at = place.end()
+        span = _span_of(sentence.split(), text, at)
+        if span:
+            spans.append(span)
+            at = span[1]
     return tuple(spans)
+
+
+def _span_of(sentence: Sequence[str], text: str, at: int) -> tuple[int, int] | None:
+    """Return the span, from `at` on, of words with white space between them; None if there is none. No pattern is
+    compiled for each sentence: they would drive those of pysbd out of the cache of `re`."""
+    start = text.find(sentence[0], at)
+    while start >= 0:
+        end = start + len(sentence[0])
+        for word in sentence[1:]:
+            begin = end
+            while text[begin : begin + 1].isspace():
+                begin += 1
+            if begin == end or not text.startswith(word, begin):
+                break
+            end = begin + len(word)
+        else:
+            return start, end
+        start = text.find(sentence[0], start + 1)
+    return None
 
 
 def pieces(text: str) -> list[str]:

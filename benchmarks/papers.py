@@ -1,10 +1,11 @@
-"""The papers' claim with a real LLM: MidtermQA and MMLU, without cards and with them.
+"""The papers' claim with a real LLM: MidtermQA, MMLU and LUN, without cards and with them.
 
     python -m benchmarks.papers --path DATA --llm gguf:FILE.gguf --output FOLDER [--questions 100]
 
-DATA holds MidtermQA-openbook.json, -binary.json and -fourchoice.json of Feng et al. (Knowledge Card) and
+DATA holds MidtermQA-openbook.json, -binary.json, -fourchoice.json and LUN2.json of Feng et al. (Knowledge Card) and
 mmlu_redux-dev.json. Three cards of model and index are trained on demo/corpora: midterms-2022, which MidtermQA asks
-about, and moons and nobel-prizes, which are distractors. Of MMLU all three know nothing: there they can only harm.
+about, and moons and nobel-prizes, which are distractors. Of MMLU and LUN all three know nothing: there they can only
+harm. Of LUN's sixteen demonstrations four are shown, since a small LLM takes minutes to read more.
 
 Everything is asked with the paper's preset (its prompts, demonstrations and choices), the offline selectors and the
 cards' own texts as evidence. It takes hours. What was answered is kept in FOLDER: the same command goes on from there,
@@ -32,12 +33,13 @@ KCARD = (sys.executable, "-m", "kcard")
 
 @dataclass(frozen=True)
 class Experiment:
-    """One run of `kcard eval`: a task, its file and the settings that are compared."""
+    """One run of `kcard eval`: a task, its file, the settings that are compared, and further options."""
 
     name: str
     task: str
     file: str
     settings: str
+    options: tuple[str, ...] = ()
 
 
 EXPERIMENTS = [
@@ -54,6 +56,9 @@ EXPERIMENTS = [
         "mmlu",
         "mmlu_redux-dev.json",
         "direct,bottom-up@always,top-down:auto,top-down:explicit@always",
+    ),
+    Experiment(
+        "LUN, 2-way", "lun", "LUN2.json", "direct,bottom-up@always,top-down:explicit@always", ("--shots", "4")
     ),
 ]
 
@@ -103,6 +108,7 @@ def evaluate(experiment: Experiment, args: argparse.Namespace) -> str:
             return kcard("eval", "--resume", run["run"], "--path", file, "--json")
     return kcard(
         *("eval", experiment.task, "--path", file, "--limit", args.questions),
+        *experiment.options,
         *("--settings", experiment.settings, "--preset", "knowledge-card"),
         *("--selectors", "offline", "--evidence", "own", "--llm", args.llm, "--json"),
     )

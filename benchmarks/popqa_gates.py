@@ -46,7 +46,11 @@ def main() -> None:
         limit=args.questions, resume=records.exists(), hub=hub, llm=args.llm, seed=args.seed, on_event=print_progress,
     )  # fmt: skip
     result = calibrate(
-        read_records(records), gates=args.gates, llm=args.llm, seed=args.seed, on_event=lambda e: say(e.message)
+        read_records(records),
+        gates=args.gates,
+        llm=args.llm,
+        seed=args.seed,
+        on_event=lambda e: say(e.message),
     )
     report = {
         "world": "PopQA", "card": "of a random half", "memory": "its own", **calibration_data(result.comparison),

@@ -17,6 +17,8 @@ from kcard.types import derive_seed
 if TYPE_CHECKING:
     from kcard.training.finetune import Options
 
+PATH_PREFIXES = ("/", "./", "../", "~")  # of folders; an id of the Hub begins with a letter or digit
+
 
 @dataclass(frozen=True)
 class WeightSource:
@@ -42,6 +44,8 @@ class WeightSource:
 @contextmanager
 def _loading(name: str) -> Iterator[None]:
     """Load silently from a folder, and raise ModelUnavailable if that fails."""
+    if name.startswith(PATH_PREFIXES) and not Path(name).is_dir():
+        raise ModelUnavailable(f"base model {name!r}: there is no such folder")
     try:
         with quiet_loading() if Path(name).is_dir() else nullcontext():
             yield

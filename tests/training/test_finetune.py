@@ -160,9 +160,16 @@ def test_a_full_disk_ends_training_with_one_line(
         train(corpus, on_event=stop, **options)
 
 
-@pytest.mark.parametrize("base", ["nobody/nothing-of-the-kind", "no such folder"])
-def test_a_base_that_cannot_be_had_is_one_clear_line(corpus: Path, base: str) -> None:
-    with pytest.raises(ModelUnavailable, match=f"base model '{base}' can't be loaded") as error:
+@pytest.mark.parametrize(
+    ("base", "why"),
+    [
+        ("nobody/nothing-of-the-kind", " can't be loaded"),
+        ("no such folder", " can't be loaded"),
+        ("./no/such/folder", ": there is no such folder"),
+    ],
+)
+def test_a_base_that_cannot_be_had_is_one_clear_line(corpus: Path, base: str, why: str) -> None:
+    with pytest.raises(ModelUnavailable, match=f"base model '{base}'{why}") as error:
         train(corpus, base=base)
     assert "\n" not in str(error.value)
 

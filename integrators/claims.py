@@ -256,9 +256,10 @@ class Reading:
     in_words: bool = False
 
     @classmethod
-    def of(cls, question: str, texts: Sequence[str]) -> "Reading":
+    def of(cls, question: str, texts: Sequence[str], headings: Sequence[str] = ()) -> "Reading":
+        """Read texts, each of which begins with its heading ("" for none)."""
         [readings] = read_all([(question, texts)])
-        examined = examine(question, texts)
+        examined = examine(question, texts, headings)
         reading = cls(question, form_of(question), tuple(texts), tuple(readings))
         if examined is None:
             return reading
@@ -275,6 +276,12 @@ class Reading:
     @cached_property
     def stems(self) -> frozenset[str]:
         return frozenset(content_stems(self.question))
+
+    def says_own_answer(self, clause: str) -> bool:
+        """Return whether a clause says that the reader's own answer, a few words, is the answer, and nothing else."""
+        own, said = content_stems(self.answer), content_stems(clause)
+        rest = said - self.stems - own - LINKING_VERBS - light_stems()
+        return self.in_words and bool((said & own) - self.stems) and not rest and not NEGATION.search(clause)
 
     @cached_property
     def clauses(self) -> list[SpokenClause]:

@@ -167,6 +167,8 @@ def check_sentences(
         is_step = reading.form in SENTENCES and len(words(clause)) >= MAX_BRIEF_WORDS
         if is_step and spaced_words(clause) in spaced_words(reading.texts[window.passage]):
             holding = max(holding, QUOTED_PROBABILITY)
+        if reading.says_own_answer(clause) and not values["of another"]:
+            holding = max(holding, reading.probability)
         if sentence not in weakest or holding < weakest[sentence].probability:
             weakest[sentence] = CheckedSentence(sentence.text, values, window, holding)
     return list(weakest.values())
@@ -239,7 +241,11 @@ def verify(
         )
         note = f"the answer was checked by shared words only: the fact checker does not read {language}"
         return Verification(text, tuple(citations), note=note)
-    reading = Reading.of(question, texts)
+    headings = []
+    for number in read_passages:
+        source = passages[number].source
+        headings.append(source.section if source else "")
+    reading = Reading.of(question, texts, headings)
     nearest = Quote(reading.quote, reading.passage) if reading.quote else None
     checked = check_sentences(reading, sentences, checker)
     if not checked or not reply.known:

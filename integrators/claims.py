@@ -221,6 +221,13 @@ LOCAL = 2  # sentences in a window
 MAX_LOG_ODDS = 8.0  # log-odds are clipped to this
 # Stems of words that carry no content in a claim: "lets users read", for "members can read".
 LINKING_VERBS = frozenset(STEMS("let lets allow allows permit permits enable enables make makes"))
+OR = re.compile(r",\s*|\s+or\s+")
+NAME_END = re.compile(r"[\s=\[<(]")
+OPTION_WORD = re.compile(r"(?<!\w)-[\w-]+")
+# What is named: "use the option --rate" says no more than "--rate".
+TERM_KINDS = frozenset(
+    STEMS("option flag switch command setting argument parameter variable function method")
+)
 PEOPLE = frozenset(STEMS("user users member members people person"))
 PAST_WORDS = re.compile(r"\b(?:until|till|formerly|previously|used to)\b", re.IGNORECASE)
 SINCE = re.compile(r"\b(?:since|now|today|currently|nowadays)\b", re.IGNORECASE)
@@ -243,6 +250,7 @@ class Reading:
     readings     of the embedded reader
     answer       the reader's own answer, "" if it has none; its sentence, its passage, the probability that it is
                  right, and whether it is a few words
+    names        the names of the option or command that the reader's answer is, such as "-r" and "--rate"
     """
 
     question: str
@@ -254,6 +262,7 @@ class Reading:
     passage: int = 0
     probability: float = 0.0
     in_words: bool = False
+    names: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, question: str, texts: Sequence[str], headings: Sequence[str] = ()) -> "Reading":
@@ -266,11 +275,12 @@ class Reading:
         own, _ = examined
         return replace(
             reading,
-            answer=own.text,
+            answer=own.term if own.term and not own.words else own.text,
             quote=own.quote,
             passage=own.passage,
             probability=own.probability,
-            in_words=own.words,
+            in_words=own.words or bool(own.term),
+            names=names_of(own.term),
         )
 
     @cached_property
@@ -280,8 +290,15 @@ class Reading:
     def says_own_answer(self, clause: str) -> bool:
         """Return whether a clause says that the reader's own answer, a few words, is the answer, and nothing else."""
         own, said = content_stems(self.answer), content_stems(clause)
-        rest = said - self.stems - own - LINKING_VERBS - light_stems()
-        return self.in_words and bool((said & own) - self.stems) and not rest and not NEGATION.search(clause)
+        rest = said - self.stems - own - LINKING_VERBS - TERM_KINDS - light_stems()
+        is_denied = NEGATION.search(OPTION_WORD.sub(" ", clause))
+        return self.in_words and self.agreement(clause) > 0 and not rest and not is_denied
+
+    def agreement(self, clause: str) -> float:
+        """Return the share of the reader's own answer in a clause; of an option, whether one of its names is there."""
+        if self.names:
+            return float(any(holds(clause, name) for name in self.names))
+        return share_of(content_stems(self.answer) - self.stems, clause)
 
     @cached_property
     def clauses(self) -> list[SpokenClause]:
@@ -303,6 +320,16 @@ class Reading:
                         Window(number, text[sentences[first].start : sentences[last].end], evidence)
                     )
         return tuple(windows)
+
+
+def names_of(term: str) -> tuple[str, ...]:
+    """Return the names in a term without their values: "-r" and "--rate" of "-r N, --rate=N"."""
+    names = []
+    for part in OR.split(term.lower()):
+        name = NAME_END.split(part, maxsplit=1)[0]
+        if name:
+            names.append(name)
+    return tuple(names)
 
 
 def best_window(reading: Reading, clause: str, marks: frozenset[int]) -> Window | None:
@@ -451,7 +478,7 @@ def clause_features(reading: Reading, clause: str, window: Window, verdict: Verd
             names_nothing_new = content_stems(answer.text) <= reading.stems
             if not names_nothing_new and own.strip() and (own in clause_words or clause_words in own):
                 span = max(span, weight * answer.certainty)
-    agreed = share_of(content_stems(reading.answer) - reading.stems, clause)
+    agreed = reading.agreement(clause)
     is_negated = bool(NEGATION.search(clause))
     of_part = claims_part(reading.question, reading.form, plain, text)
     return {

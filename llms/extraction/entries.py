@@ -23,6 +23,7 @@ TERM_ASKED = re.compile(
     r"|field|attribute|property)\b",
     re.IGNORECASE,
 )
+TASK = re.compile(r"^how (?:(?:do|can|could|should|would|does) (?:i|we|you|one)|to)\b", re.IGNORECASE)
 # "TERM: explanation", "TERM:" above it, "--term   explanation", "-t --term Explanation".
 ENTRY_LINE = re.compile(
     r"(?P<label>\S[^:\n]*?):(?:\s+(?P<labelled>\S.*))?|(?P<column>\S+(?: \S+)?) {2,}(?P<spaced>\S.*)"
@@ -63,29 +64,39 @@ class ManualEntry:
 
 
 def find_entry(question: str, form: Form, passages: Sequence[tuple[str, str]]) -> Cell | None:
-    """Return the term of the entry that a question for an option, a command or a setting describes; None if the
-    question asks for something else, or if no entry is near enough.
+    """Return the entry that a question describes: the term of an option, a command or a setting that it asks for, or,
+    for a task ("How do I limit the speed?"), the term with its explanation. None if the question asks for something
+    else, or if no entry is near enough.
 
     passages  (heading, text) of each, the likeliest first
     """
-    term_question = TERM_ASKED.search(question)
-    if form != "what" or term_question is None:
+    task = TASK.search(question)
+    match = TERM_ASKED.search(question)
+    if form == "how":
+        match = task
+    if form not in ("what", "how") or match is None:
         return None
-    noun = term_question[1].lower()
+    noun = "option" if task else match[1].lower()
     entries: list[ManualEntry] = []
     for number, (heading, text) in enumerate(passages):
-        entries += entries_of(heading, text, number)
-    entries = [entry for entry in entries if is_of_kind(noun, entry.term)]
+        for entry in entries_of(heading, text, number):
+            if is_of_kind(noun, entry.term) and (not task or TERM_TITLE.match(entry.term)):
+                entries.append(entry)
     if not entries:
         return None
-    description = f"{question[: term_question.start()]}{question[term_question.end() :]}".strip(" ?")
+    description = f"{question[: match.start()]}{question[match.end() :]}".strip(" ?")
     scores = score_entries(question, description, noun, entries)
     best = int(np.argmax(scores))
-    if scores[best] < MIN_SCORE:
+    is_sure = scores[best] >= SURE_SCORE
+    if scores[best] < MIN_SCORE or (task and not is_sure):
         return None
+    probability = SURE_PROBABILITY if is_sure and not task else PROBABILITY
     entry = entries[best]
-    probability = SURE_PROBABILITY if scores[best] >= SURE_SCORE else PROBABILITY
-    return Cell(entry.term, TableRow(entry.line, entry.term, {}, (), entry.passage), probability)
+    row = TableRow(entry.line, entry.term, {}, (), entry.passage)
+    answer = entry.term
+    if task:
+        answer = entry.line if entry.line.startswith(entry.term) else f"{entry.term}: {entry.line}"
+    return Cell(answer, row, probability, entry.term)
 
 
 def entries_of(heading: str, text: str, passage: int) -> list[ManualEntry]:
@@ -100,6 +111,7 @@ def entries_of(heading: str, text: str, passage: int) -> list[ManualEntry]:
         explanation = match["labelled"] or match["spaced"] or match["running"] or ""
         if not explanation:
             explanation = " ".join(lines[number + 1 : number + 3])
+            line = f"{line} {explanation}"
         is_short = len(BRACKETED.sub("", term).split()) <= MAX_TERM_WORDS
         if is_short and explanation and not REMARK.match(term):
             entries.append(ManualEntry(term, explanation, line, passage))

@@ -148,6 +148,7 @@ class Extract:
     passage      the number of the passage that contains the quote
     probability  that the answer is right, in [0, 1]
     words        whether it is a span of words rather than sentences
+    term         the option or command that answers, if it is the entry of a manual
     threshold    probability below which it is withheld
     """
 
@@ -156,6 +157,7 @@ class Extract:
     passage: int
     probability: float
     words: bool = False
+    term: str = ""
     threshold: float = MIN_PROBABILITY
 
     @property
@@ -183,6 +185,7 @@ class _AnswerDraft:
     grounds: str = ""
     first: str = ""
     words: bool = False
+    term: str = ""
     decided: bool = False
     certainty: float | None = None
 
@@ -198,7 +201,7 @@ class _AnswerDraft:
         certainty = self.certainty
         if certainty is None:
             certainty = probability(values)
-        return Extract(self.text, self.first, self.passage, certainty, self.words, threshold)
+        return Extract(self.text, self.first, self.passage, certainty, self.words, self.term, threshold)
 
 
 def extract(question: str, passages: Sequence[str]) -> Extract | None:
@@ -276,7 +279,8 @@ def _draft_answer(
     if cell is not None:
         line = cell.row.line
         best = next(candidate for candidate in ranked if candidate.passage == cell.row.passage)
-        draft = _AnswerDraft(question, form, best, 0.0, best.passage, words=True, certainty=cell.probability)
+        draft = _AnswerDraft(question, form, best, 0.0, best.passage, certainty=cell.probability)
+        draft = replace(draft, words=not (cell.term and form == "how"), term=cell.term)
         return replace(draft, text=cell.text or line, grounds=line, first=line)
     with_part = _with_asked_part(question, form, ranked[0])
     if with_part is not None:

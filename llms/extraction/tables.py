@@ -79,11 +79,13 @@ class Cell:
     """A cell as an answer. `text` is empty where the row has none in the column that is asked for.
 
     probability  that it is the answer, in [0, 1]
+    term         the option or command, if the row is the entry of a manual
     """
 
     text: str
     row: TableRow
     probability: float
+    term: str = ""
 
 
 def rows_of(text: str, passage: int) -> list[TableRow]:

@@ -453,3 +453,21 @@ def test_what_a_passage_says_of_another_part_supports_nothing(
     assert verdicts(check(question, right, text)) == ["supported"]
     assert verdicts(check(question, wrong, text)) != ["supported"]
     assert check(question, wrong, text).is_withheld(strict=False)
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict"),
+    [
+        ("The option that limits the speed is `--rate`.", "supported"),
+        ("You can use the command-line option `--rate` to limit the speed.", "not in the cards"),
+        ("To limit the speed, use the `--rate` option.", "supported"),
+        ("The option that limits the speed is `--slow`.", "contradicted"),
+        ("The option that limits the speed and empties the trays is `--rate`.", "not in the cards"),
+    ],
+)
+def test_an_option_is_supported_by_the_entry_that_explains_it(said: str, verdict: str) -> None:
+    text = "Limit the speed to N letters per second. The van is never late."
+    source = Source(text, "sorter.md", 1, section="Sorter > -r N, --rate=N")
+    kept = [Passage("sorter", text, kept=True, source=source)]
+    [citation] = verify("Which option limits the speed?", Reply(said), kept, CHECKER).citations
+    assert citation.verdict == verdict

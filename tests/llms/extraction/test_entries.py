@@ -48,11 +48,20 @@ def test_the_entry_that_a_question_describes_is_the_answer(question: str, term: 
         "Which command paints the depot?",
         "Which variable limits the speed?",
         "Which street has a tray?",
-        "How do I keep unsorted letters in the tray?",
     ],
 )
 def test_what_no_entry_says_is_not_answered_with_one(question: str) -> None:
     assert asked(question) is None
+
+
+def test_a_task_is_answered_with_the_explanation_too() -> None:
+    headings = [f"{heading}: " for heading in HEADINGS]
+    passages = list(zip(headings, TEXTS, strict=True))
+    cell = find_entry("How do I keep unsorted letters in the tray?", "how", passages)
+    assert cell is not None
+    assert (cell.text, cell.term) == ("-k, --keep: Keep the unsorted letters in the tray.", "-k, --keep")
+    assert find_entry("How do I print stamps?", "how", passages) is None
+    assert find_entry("How are letters sorted?", "how", passages) is None
 
 
 @pytest.mark.parametrize(

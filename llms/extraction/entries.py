@@ -30,6 +30,7 @@ ENTRY_LINE = re.compile(
     r"|(?P<options>--?\w[\w-]*(?:[ =]\S+){0,4}?) (?P<running>[A-Z][a-z].*)"
 )
 FIRST_SENTENCE = re.compile(r"\A(?:\(alias: [\w-]+\)\s+)?(.*?(?:[.;](?=\s)|\Z)).*", re.DOTALL)
+CONTINUED = " " * 8  # begins a line that goes on with the explanation above it, as in the help of commands
 BRACKETED = re.compile(r"\[[^\]]*\]|\([^)]*\)|<[^>]*>")
 # A heading that is a term: "-v, --view", "kill-server", "mouse [on | off]", "open(path)", "$HOME", "~/.nanorc".
 TERM_TITLE = re.compile(r"-|[a-z]\w*(?:-\w+)+|[^\W\d]\w*[_$=(\[]|[^\W\d]\S* [\[<]|[$@%/.]\w|~/")
@@ -100,9 +101,16 @@ def find_entry(question: str, form: Form, passages: Sequence[tuple[str, str]]) -
 
 
 def entries_of(heading: str, text: str, passage: int) -> list[ManualEntry]:
-    """Return the entries of a passage: its lines that begin with a term, and the whole if its heading is one."""
-    entries = []
-    lines = [LIST_MARK.sub("", line.strip()) for line in text.split("\n")]
+    """Return the entries of a passage: its lines that begin with a term, each with the indented lines behind it, and
+    the whole if its heading is one."""
+    entries: list[ManualEntry] = []
+    lines: list[str] = []
+    for line in text.split("\n"):
+        plain = LIST_MARK.sub("", line.strip())
+        if lines and line.startswith(CONTINUED) and not plain.startswith("-"):
+            lines[-1] += f" {plain}"
+        else:
+            lines.append(plain)
     for number, line in enumerate(lines):
         match = ENTRY_LINE.fullmatch(line)
         if match is None or CODE.match(line):
@@ -112,6 +120,8 @@ def entries_of(heading: str, text: str, passage: int) -> list[ManualEntry]:
         if not explanation:
             explanation = " ".join(lines[number + 1 : number + 3])
             line = f"{line} {explanation}"
+        if "; " in term:  # the row of a table
+            term, explanation = line.split("; ", 1)
         is_short = len(BRACKETED.sub("", term).split()) <= MAX_TERM_WORDS
         if is_short and explanation and not REMARK.match(term):
             entries.append(ManualEntry(term, explanation, line, passage))

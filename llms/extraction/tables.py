@@ -26,6 +26,7 @@ MIN_NAME_COSINE = (
 )
 NAMED_PROBABILITY, KIND_PROBABILITY, MISSING_PROBABILITY = 0.9, 0.75, 0.1  # probability of a cell
 DIGIT = re.compile(r"\d")
+PLAIN_WORD = re.compile(r"(?:an? |the )?[a-z]+")  # a cell that says of no row which one it is
 # Kinds of values, and the words that ask for them.
 CONTACTS = (
     (
@@ -253,13 +254,18 @@ def _cell_of(question: str, form: Form, row: TableRow, heading: str) -> Cell | N
         return None
     if column is None:
         # The question has a cell, and asks for the row.
-        asks_for_row = bool(keys) and not label <= question_stems and form in ("who", "what", "where")
+        asks_for_row = (
+            bool(keys and rest) and not label <= question_stems and form in ("who", "what", "where")
+        )
         if asks_for_row and fits(form, row.label):
             return Cell(row.label, row, KIND_PROBABILITY)
         return None
     if column not in row.cells:
         return Cell("", row, MISSING_PROBABILITY)
     if not is_by_day and not fits(form, row.cells[column]):
+        return None
+    plain = [row.cells[name] for name in keys if PLAIN_WORD.fullmatch(row.cells[name])]
+    if plain and len(plain) == len(keys) and label & question_stems <= stems_of(" ".join(plain)):
         return None
     if not label <= question_stems and not keys:
         probability = min(probability, KIND_PROBABILITY)

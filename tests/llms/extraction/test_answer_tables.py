@@ -16,6 +16,10 @@ COUNTS = "1901; Geese: 120\n1902; Geese: 135"
 DAYS = (
     "Ferry; Monday to Friday: 7 to 19; Saturday: 9 to 12\nCrane; Monday to Friday: 6 to 22; Saturday: closed"
 )
+TASKS = (
+    "sort TRAY; one piece: a tray; where it is kept: in the cellar\n"
+    "weigh SACK; one piece: a sack; where it is kept: outside"
+)
 PHONES = "Forge: 555 0101\nDepot: 555 0102\nDepot hours: 7 to 19"
 
 
@@ -43,6 +47,9 @@ def cell(question: str, text: str, heading: str = "Mills of Ormond") -> Cell | N
         ("How is the rent of Tarn mill paid?", MILLS, None),
         ("Which mill has a miller?", MILLS, None),
         ("What is the fax number of the mill?", PHONES, None),
+        ("What is rye?", MILLS, None),
+        ("Where are trays kept?", TASKS, None),
+        ("Where is the piece of sort TRAY kept?", TASKS, "in the cellar"),
     ],
 )
 def test_a_cell_is_found_by_its_row_and_its_column(question: str, text: str, answer: str | None) -> None:

@@ -70,6 +70,8 @@ def test_a_task_is_answered_with_the_explanation_too() -> None:
         ("-k, --keep: Keep them.", "-k, --keep", "Keep them."),
         ("- set keep: Keep them.", "set keep", "Keep them."),
         ("--keep    Keep them", "--keep", "Keep them"),
+        ("  --keep <n>      Keep\n                  n letters.", "--keep <n>", "Keep n letters."),
+        ("--keep; default: no: Keep them", "--keep", "default: no: Keep them"),
         ("-f file Read the streets.", "-f file", "Read the streets."),
         ("split-tray [-h] [-s size]:\nDivide a tray.", "split-tray [-h] [-s size]", "Divide a tray."),
     ],

@@ -343,7 +343,7 @@ def _label_of(question: str, passages: Sequence[tuple[str, str]]) -> Cell | None
     None if two lines say as much of it, and for options: a manual says "this option" of each.
     """
     noun = KIND_ASKED.search(question)
-    if noun is None or noun[1].lower() in OPTION_NOUNS:
+    if noun is None or noun[1].lower() in OPTION_NOUNS | FUNCTION_WORDS:
         return None
     own = re.compile(rf"\bthis {re.escape(noun[1])}\b", re.IGNORECASE)
     subject = telling_stems(question) - telling_stems(noun[1])

@@ -325,6 +325,13 @@ def test_the_label_of_the_line_that_says_so_answers(question: str, label: str) -
         assert found.text not in ("adm", "wheel", "tape", "guest")
 
 
+def test_a_label_does_not_answer_what_something_is() -> None:
+    found = extracted(
+        "What is the default depth?", ["--depth=N: Go N deep. This is five by default: the default depth."]
+    )
+    assert found.text != "--depth=N"
+
+
 def test_the_label_may_be_the_heading() -> None:
     question, heading = "Which group may use the drive?", "Groups > tape"
     passage = f"{heading}: Members of this group may use the drive."

@@ -26,6 +26,7 @@ from kcard.embedded.reader import TECHNICAL, PassageReading, read_all
 from kcard.interfaces import Verdict
 from kcard.llms.extraction.clauses import NEGATION, SpokenClause, clauses_of, light_stems, telling_stems
 from kcard.llms.extraction.coordination import claims_part
+from kcard.llms.extraction.entries import names_of
 from kcard.llms.extraction.extract import examine
 from kcard.llms.extraction.tables import LABELLED_LINE
 from kcard.llms.extraction.times import PRESENT as NOW_WORDS
@@ -221,8 +222,6 @@ LOCAL = 2  # sentences in a window
 MAX_LOG_ODDS = 8.0  # log-odds are clipped to this
 # Stems of words that carry no content in a claim: "lets users read", for "members can read".
 LINKING_VERBS = frozenset(STEMS("let lets allow allows permit permits enable enables make makes"))
-OR = re.compile(r",\s*|\s+or\s+")
-NAME_END = re.compile(r"[\s=\[<(]")
 OPTION_WORD = re.compile(r"(?<!\w)-[\w-]+")
 # What is named: "use the option --rate" says no more than "--rate".
 TERM_KINDS = frozenset(
@@ -280,7 +279,7 @@ class Reading:
             passage=own.passage,
             probability=own.probability,
             in_words=own.words or bool(own.term),
-            names=names_of(own.term),
+            names=names_of(own.term.lower()),
         )
 
     @cached_property
@@ -289,8 +288,8 @@ class Reading:
 
     def says_own_answer(self, clause: str) -> bool:
         """Return whether a clause says that the reader's own answer, a few words, is the answer, and nothing else."""
-        own, said = content_stems(self.answer), content_stems(clause)
-        rest = said - self.stems - own - LINKING_VERBS - TERM_KINDS - light_stems()
+        known = self.stems | content_stems(self.answer) | LINKING_VERBS | TERM_KINDS | light_stems()
+        rest = content_stems(clause) - known
         is_denied = NEGATION.search(OPTION_WORD.sub(" ", clause))
         return self.in_words and self.agreement(clause) > 0 and not rest and not is_denied
 
@@ -320,16 +319,6 @@ class Reading:
                         Window(number, text[sentences[first].start : sentences[last].end], evidence)
                     )
         return tuple(windows)
-
-
-def names_of(term: str) -> tuple[str, ...]:
-    """Return the names in a term without their values: "-r" and "--rate" of "-r N, --rate=N"."""
-    names = []
-    for part in OR.split(term.lower()):
-        name = NAME_END.split(part, maxsplit=1)[0]
-        if name:
-            names.append(name)
-    return tuple(names)
 
 
 def best_window(reading: Reading, clause: str, marks: frozenset[int]) -> Window | None:

@@ -1,4 +1,4 @@
-"""Entries of manuals: the option, command or setting that a question describes.
+"""Entries of manuals: the option, command or setting that a question describes, or the one that it asks about.
 
 An entry is a term with its explanation: the line "-B, --backup: Back up the previous version", or a passage whose
 heading is the term. The reader learned from prose and does not answer "Which option makes a backup?" with a term that
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kcard import cache as kcard_cache
-from kcard.embedded.question_forms import WORD, Form, meaning_stems, share_of
+from kcard.embedded.question_forms import FUNCTION_WORDS, WORD, Form, meaning_stems, share_of
 from kcard.embedded.reader import rank_all
 from kcard.llms.extraction.tables import OPTION_NOUNS, Cell, TableRow
 from kcard.text import LIST_MARK
@@ -31,6 +31,14 @@ ENTRY_LINE = re.compile(
 )
 FIRST_SENTENCE = re.compile(r"\A(?:\(alias: [\w-]+\)\s+)?(.*?(?:[.;](?=\s)|\Z)).*", re.DOTALL)
 CONTINUED = " " * 8  # begins a line that goes on with the explanation above it, as in the help of commands
+OR = re.compile(r",\s*|\s+or\s+")  # between the names of a term
+NAME_END = re.compile(r"[\s=\[<(]")
+# Words of a question for the meaning of a term.
+_MEANING_WORDS = """
+explain describe define mean means meaning purpose stand stands use used what's
+option flag switch command key setting argument parameter variable function
+"""
+MEANING_WORDS = FUNCTION_WORDS | frozenset(_MEANING_WORDS.split())
 BRACKETED = re.compile(r"\[[^\]]*\]|\([^)]*\)|<[^>]*>")
 # A heading that is a term: "-v, --view", "kill-server", "mouse [on | off]", "open(path)", "$HOME", "~/.nanorc".
 TERM_TITLE = re.compile(r"-|[a-z]\w*(?:-\w+)+|[^\W\d]\w*[_$=(\[]|[^\W\d]\S* [\[<]|[$@%/.]\w|~/")
@@ -63,41 +71,76 @@ class ManualEntry:
     line: str
     passage: int
 
+    @property
+    def quotation(self) -> str:
+        if self.line.startswith(self.term):
+            return self.line
+        return f"{self.term}: {self.line}"
+
 
 def find_entry(question: str, form: Form, passages: Sequence[tuple[str, str]]) -> Cell | None:
-    """Return the entry that a question describes: the term of an option, a command or a setting that it asks for, or,
-    for a task ("How do I limit the speed?"), the term with its explanation. None if the question asks for something
-    else, or if no entry is near enough.
+    """Return the entry that answers a question: the term of the option, command or setting that it describes, or, for
+    a task ("How do I limit the speed?") or a term ("What does --rate do?"), the term with its explanation. None if
+    the question asks for something else, or if no entry is near enough.
 
     passages  (heading, text) of each, the likeliest first
     """
-    task = TASK.search(question)
-    match = TERM_ASKED.search(question)
-    if form == "how":
-        match = task
-    if form not in ("what", "how") or match is None:
+    if form not in ("what", "how"):
         return None
-    noun = "option" if task else match[1].lower()
     entries: list[ManualEntry] = []
     for number, (heading, text) in enumerate(passages):
-        for entry in entries_of(heading, text, number):
-            if is_of_kind(noun, entry.term) and (not task or TERM_TITLE.match(entry.term)):
-                entries.append(entry)
+        entries += entries_of(heading, text, number)
+    return _explained(question, entries) or _described(question, form, entries)
+
+
+def _explained(question: str, entries: Sequence[ManualEntry]) -> Cell | None:
+    """Return the explanation of the term that a question names, and asks for nothing else."""
+    words = [word.strip("`'\".,:;?!") for word in question.split()]
+    term = " ".join(word for word in words if word.lower() not in MEANING_WORDS)
+    named = [entry for entry in entries if term in names_of(entry.term)]
+    if not named:
+        return None
+    # What explains a term rarely names it; later passages under its heading do.
+    entry = next((entry for entry in named if term not in entry.explanation), named[0])
+    return Cell(entry.quotation, _row(entry), PROBABILITY, in_words=False)
+
+
+def _described(question: str, form: Form, entries: Sequence[ManualEntry]) -> Cell | None:
+    """Return the entry that fits the description in a question for an option, a command or a setting, or of a task."""
+    task = TASK.search(question)
+    match = task if form == "how" else TERM_ASKED.search(question)
+    if match is None:
+        return None
+    noun = "option" if task else match[1].lower()
+    entries = [
+        entry
+        for entry in entries
+        if is_of_kind(noun, entry.term) and (not task or TERM_TITLE.match(entry.term))
+    ]
     if not entries:
         return None
     description = f"{question[: match.start()]}{question[match.end() :]}".strip(" ?")
     scores = score_entries(question, description, noun, entries)
     best = int(np.argmax(scores))
-    is_sure = scores[best] >= SURE_SCORE
-    if scores[best] < MIN_SCORE or (task and not is_sure):
+    entry, is_sure = entries[best], scores[best] >= SURE_SCORE
+    if task and is_sure:
+        return Cell(entry.quotation, _row(entry), PROBABILITY, entry.term, in_words=False)
+    if task or scores[best] < MIN_SCORE:
         return None
-    probability = SURE_PROBABILITY if is_sure and not task else PROBABILITY
-    entry = entries[best]
-    row = TableRow(entry.line, entry.term, {}, (), entry.passage)
-    answer = entry.term
-    if task:
-        answer = entry.line if entry.line.startswith(entry.term) else f"{entry.term}: {entry.line}"
-    return Cell(answer, row, probability, entry.term)
+    return Cell(entry.term, _row(entry), SURE_PROBABILITY if is_sure else PROBABILITY, entry.term)
+
+
+def _row(entry: ManualEntry) -> TableRow:
+    return TableRow(entry.line, entry.term, {}, (), entry.passage)
+
+
+def names_of(term: str) -> tuple[str, ...]:
+    """Return the names in a term without their values: "-r" and "--rate" of "-r N, --rate=N"."""
+    names: dict[str, None] = {}
+    for part in OR.split(term):
+        names |= {part: None, NAME_END.split(part, maxsplit=1)[0]: None}
+    names.pop("", None)
+    return tuple(names)
 
 
 def entries_of(heading: str, text: str, passage: int) -> list[ManualEntry]:

@@ -280,7 +280,7 @@ def _draft_answer(
         line = cell.row.line
         best = next(candidate for candidate in ranked if candidate.passage == cell.row.passage)
         draft = _AnswerDraft(question, form, best, 0.0, best.passage, certainty=cell.probability)
-        draft = replace(draft, words=not (cell.term and form == "how"), term=cell.term)
+        draft = replace(draft, words=cell.in_words, term=cell.term)
         return replace(draft, text=cell.text or line, grounds=line, first=line)
     with_part = _with_asked_part(question, form, ranked[0])
     if with_part is not None:

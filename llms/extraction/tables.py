@@ -80,13 +80,15 @@ class Cell:
     """A cell as an answer. `text` is empty where the row has none in the column that is asked for.
 
     probability  that it is the answer, in [0, 1]
-    term         the option or command, if the row is the entry of a manual
+    term         the option or command that is the answer, if the row is the entry of a manual
+    in_words     whether the answer is a few words rather than the explanation of an entry
     """
 
     text: str
     row: TableRow
     probability: float
     term: str = ""
+    in_words: bool = True
 
 
 def rows_of(text: str, passage: int) -> list[TableRow]:

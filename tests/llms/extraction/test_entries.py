@@ -65,6 +65,24 @@ def test_a_task_is_answered_with_the_explanation_too() -> None:
 
 
 @pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("What does -k do?", "-k, --keep: Keep the unsorted letters in the tray."),
+        ("What is the option --rate for?", "--rate=N: Limit the speed to N letters per second."),
+        ("What does `open-tray` mean?", "open-tray: Open the tray of the given street."),
+        ("What is --drain?", "--drain: Empty all trays at night. The letters go to the depot."),
+        ("What does -K do?", None),
+        ("What does --frob do?", None),
+        ("What does -k do with wet letters?", None),
+    ],
+)
+def test_a_term_is_explained_by_its_entry(question: str, answer: str | None) -> None:
+    headings = [f"{heading}: " for heading in HEADINGS]
+    cell = find_entry(question, "what", list(zip(headings, TEXTS, strict=True)))
+    assert (cell and cell.text) == answer
+
+
+@pytest.mark.parametrize(
     ("line", "term", "explanation"),
     [
         ("-k, --keep: Keep them.", "-k, --keep", "Keep them."),

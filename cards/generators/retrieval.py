@@ -121,10 +121,23 @@ class RetrievalCard(CardGenerator):
         if self._english:
             ranked = self._rerank(questions, ranked, documents)
         passages = []
-        for rows in ranked:
-            sources = [replace(self._passages[row], score=score) for row, score in rows[:documents]]
-            passages.append(padded(self._name, sources, documents))
+        for question, rows in zip(questions, ranked, strict=True):
+            options = command_options(question)
+            openings: dict[int, float] = {}
+            for row, score in rows:
+                openings.setdefault(self._explanation_of(options, row), score)
+            sources = [replace(self._passages[row], score=score) for row, score in openings.items()]
+            passages.append(padded(self._name, sources[:documents], documents))
         return passages
+
+    def _explanation_of(self, options: Sequence[str], row: int) -> int:
+        """Return the first passage under the heading of a passage, if this is one of the options; else the passage."""
+        section, file = self._passages[row].section, self._passages[row].file
+        named = command_options(section.rpartition(" > ")[2])
+        if any(option in named for option in options):
+            while row and (self._passages[row - 1].section, self._passages[row - 1].file) == (section, file):
+                row -= 1
+        return row
 
     def _find_candidates(self, questions: Sequence[str], most: int) -> list[Ranked]:
         """Find at most `most` candidates per question, best first, with the scores of the first stage."""

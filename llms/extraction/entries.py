@@ -29,7 +29,8 @@ ENTRY_LINE = re.compile(
     r"(?P<label>\S[^:\n]*?):(?:\s+(?P<labelled>\S.*))?|(?P<column>\S+(?: \S+)?) {2,}(?P<spaced>\S.*)"
     r"|(?P<options>--?\w[\w-]*(?:[ =]\S+){0,4}?) (?P<running>[A-Z][a-z].*)"
 )
-FIRST_SENTENCE = re.compile(r"\A(?:\(alias: [\w-]+\)\s+)?(.*?(?:[.;](?=\s)|\Z)).*", re.DOTALL)
+FIRST_SENTENCE = re.compile(r"\A(.*?(?:[.;](?=\s)|\Z)).*", re.DOTALL)
+ALIAS = re.compile(r"\(alias: [\w-]+\)")  # of a command, above its explanation
 CONTINUED = " " * 8  # begins a line that goes on with the explanation above it, as in the help of commands
 OR = re.compile(r",\s*|\s+or\s+")  # between the names of a term
 NAME_END = re.compile(r"[\s=\[<(]")
@@ -170,7 +171,10 @@ def entries_of(heading: str, text: str, passage: int) -> list[ManualEntry]:
             entries.append(ManualEntry(term, explanation, line, passage))
     title = term_of(heading)
     if title:
-        entries.append(ManualEntry(title, " ".join(lines), lines[0], passage))
+        first = 0
+        while ALIAS.fullmatch(lines[first]) and first + 1 < len(lines):
+            first += 1
+        entries.append(ManualEntry(title, " ".join(lines[first:]), lines[first], passage))
     return entries
 
 

@@ -173,6 +173,26 @@ def test_of_two_options_the_one_that_was_asked_about_is_first(
     assert written[0].text == OPTIONS[row]
 
 
+def test_of_an_option_with_several_passages_the_explanation_comes_first(tmp_path: Path) -> None:
+    section = "rcopy > -r, --recurse"
+    texts = [
+        "Copy folders with what is in them, to any depth.",
+        "For example, rcopy -r a b copies the folder a into b, whatever -r finds there.",
+        "What -r does with links is up to --links: what -r does to files, it does to links.",
+    ]
+    parts = [Source(text, "rcopy.md", 3 + n, section=section) for n, text in enumerate(texts)]
+    card = finish(
+        tmp_path, RETRIEVAL, [Source("A copier of files.", "rcopy.md", 1), *parts, *sources(RIVERS)]
+    )
+    [written] = CardPool([card]).generate(["What does -r do?"], [["rivers"]], 3, SAMPLED)
+    assert written[0].text == texts[0]
+    assert [passage.text for passage in written].count(texts[0]) == 1
+    [other] = CardPool([card]).generate(
+        ["How do links behave, what is up to them?"], [["rivers"]], 1, SAMPLED
+    )
+    assert other[0].text == texts[2]
+
+
 def test_a_passage_that_stands_in_two_files_is_one_document(tmp_path: Path) -> None:
     copies = [Source(RIVERS[0], f"{name}.md", 1, section=name) for name in ("rhine", "rivers", "alps")]
     card = finish(tmp_path, RETRIEVAL, [*copies, *sources(RIVERS[1:])])

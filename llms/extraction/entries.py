@@ -27,7 +27,7 @@ TASK = re.compile(r"^how (?:(?:do|can|could|should|would|does) (?:i|we|you|one)|
 # "TERM: explanation", "TERM:" above it, "--term   explanation", "-t --term Explanation".
 ENTRY_LINE = re.compile(
     r"(?P<label>\S[^:\n]*?):(?:\s+(?P<labelled>\S.*))?|(?P<column>\S+(?: \S+)?) {2,}(?P<spaced>\S.*)"
-    r"|(?P<options>--?\w[\w-]*(?:[ =]\S+){0,4}?) (?P<running>[A-Z][a-z].*)"
+    r"|(?P<options>--?\w[\w-]*(?:[ =][^\s=]+){0,4}?) (?P<running>[A-Z][a-z].*)"
 )
 FIRST_SENTENCE = re.compile(r"\A(.*?(?:[.;](?=\s)|\Z)).*", re.DOTALL)
 ALIAS = re.compile(r"\(alias: [\w-]+\)")  # of a command, above its explanation

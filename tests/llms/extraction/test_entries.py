@@ -1,5 +1,7 @@
 """Questions for an option, a command or a setting, answered with the term of a manual's entry."""
 
+import time
+
 import pytest
 
 from kcard.llms.extraction.entries import entries_of, find_entry, term_of
@@ -20,7 +22,9 @@ TEXTS = [SORTER, COMMANDS, "Empty all trays at night. The letters go to the depo
 def asked(question: str) -> tuple[str, float] | None:
     headings = [f"{heading}: " for heading in HEADINGS]
     cell = find_entry(question, "what", list(zip(headings, TEXTS, strict=True)))
-    return cell and (cell.text, cell.probability)
+    if cell is None:
+        return None
+    return cell.text, cell.probability
 
 
 @pytest.mark.parametrize(
@@ -79,7 +83,7 @@ def test_a_task_is_answered_with_the_explanation_too() -> None:
 def test_a_term_is_explained_by_its_entry(question: str, answer: str | None) -> None:
     headings = [f"{heading}: " for heading in HEADINGS]
     cell = find_entry(question, "what", list(zip(headings, TEXTS, strict=True)))
-    assert (cell and cell.text) == answer
+    assert (None if cell is None else cell.text) == answer
 
 
 @pytest.mark.parametrize(
@@ -103,6 +107,12 @@ def test_remarks_code_and_long_openings_are_no_terms() -> None:
     text = "Note: It is loud.\nIf a letter has no street at all, do this: Keep it."
     code = ">>> class Tray(Box):\n...     full: bool"
     assert entries_of("Sorter: ", f"{text}\n{code}", 0) == []
+
+
+def test_lines_of_many_values_take_no_time() -> None:
+    started = time.process_time()
+    entries_of("Sorter: ", "--x" + "=a b" * 5000 + "\n" + "-a " * 5000, 0)
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize(

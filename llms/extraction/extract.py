@@ -278,7 +278,7 @@ def _draft_answer(
         return None
     if cell is not None:
         line = cell.row.line
-        best = next(candidate for candidate in ranked if candidate.passage == cell.row.passage)
+        best = next((each for each in ranked if each.passage == cell.row.passage), ranked[0])
         draft = _AnswerDraft(question, form, best, 0.0, best.passage, certainty=cell.probability)
         draft = replace(draft, words=cell.in_words, term=cell.term)
         return replace(draft, text=cell.text or line, grounds=line, first=line)

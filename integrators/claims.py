@@ -274,7 +274,7 @@ class Reading:
         own, _ = examined
         return replace(
             reading,
-            answer=own.term if own.term and not own.words else own.text,
+            answer=own.term or own.text,
             quote=own.quote,
             passage=own.passage,
             probability=own.probability,
@@ -288,8 +288,8 @@ class Reading:
 
     def says_own_answer(self, clause: str) -> bool:
         """Return whether a clause says that the reader's own answer, a few words, is the answer, and nothing else."""
-        known = self.stems | content_stems(self.answer) | LINKING_VERBS | TERM_KINDS | light_stems()
-        rest = content_stems(clause) - known
+        explained = self.stems | content_stems(self.answer) | LINKING_VERBS | TERM_KINDS | light_stems()
+        rest = content_stems(clause) - explained
         is_denied = NEGATION.search(OPTION_WORD.sub(" ", clause))
         return self.in_words and self.agreement(clause) > 0 and not rest and not is_denied
 

@@ -123,11 +123,13 @@ class RetrievalCard(CardGenerator):
         passages = []
         for question, rows in zip(questions, ranked, strict=True):
             options = command_options(question)
-            openings: dict[int, float] = {}
-            for row, score in rows:
-                openings.setdefault(self._explanation_of(options, row), score)
-            sources = [replace(self._passages[row], score=score) for row, score in openings.items()]
-            passages.append(padded(self._name, sources[:documents], documents))
+            if options:
+                explanations: dict[int, float] = {}
+                for row, score in rows:
+                    explanations.setdefault(self._explanation_of(options, row), score)
+                rows = [*explanations.items()]
+            sources = [replace(self._passages[row], score=score) for row, score in rows[:documents]]
+            passages.append(padded(self._name, sources, documents))
         return passages
 
     def _explanation_of(self, options: Sequence[str], row: int) -> int:

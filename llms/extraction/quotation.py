@@ -145,6 +145,7 @@ QUESTION_COST = 4.0  # support of a sentence that asks: what follows it answers
 CODE_COST = 4.0  # support of a line of code in an answer that is no procedure
 MIN_PROSE_WORDS = 4
 LEANING_OPENING = re.compile(r"(?:It|Its|This|That|These|Those|They|Their|He|She|His|Her|Such|Both)\b")
+# The line of an option and its explanation: "-k, --keep: Keep the letters."
 OPTION_ENTRY = re.compile(r"(?m:^)[ \t]*--?\w[^\n]*?:\s")
 ITEM = re.compile(r"\s*(?:[-*•]|\(?\d{1,3}[.)])\s")
 

@@ -266,6 +266,7 @@ def _cell_of(question: str, form: Form, row: TableRow, heading: str) -> Cell | N
         return Cell("", row, MISSING_PROBABILITY)
     if not is_by_day and not fits(form, row.cells[column]):
         return None
+    # Where nothing but a plain word such as "a card" points to this row, the question may speak of all rows.
     plain = [row.cells[name] for name in keys if PLAIN_WORD.fullmatch(row.cells[name])]
     if plain and len(plain) == len(keys) and label & question_stems <= stems_of(" ".join(plain)):
         return None

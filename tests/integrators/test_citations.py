@@ -103,21 +103,17 @@ def test_sentences_of_one_passage_are_shown_with_one_source() -> None:
 
 
 def test_headings_that_were_read_before_a_passage_are_not_part_of_a_quotation() -> None:
-    source = Source("It waits.", "a.md", 1, section="Manual > 2.1 Locks: how")
-    kept = [Passage("m", "It waits. Then it goes.", kept=True, source=source)]
-    for said, plain in (
-        ("Manual > 2.1 Locks: how: It waits.", "It waits."),
-        ("No: 1 Locks: how: It waits. … Then it goes.", "No: It waits. … Then it goes."),
-        ("It waits.\nLocks: how: Then: it goes.", "It waits.\nThen: it goes."),
-        ("Then: it goes.", "Then: it goes."),
+    title, option = "Manual > 2.1 Locks: how", "Manual > Options > -w, --wait"
+    for section, said, plain in (
+        (title, "Manual > 2.1 Locks: how: It waits.", "It waits."),
+        (title, "No: 1 Locks: how: It waits. … Then it goes.", "No: It waits. … Then it goes."),
+        (title, "It waits.\nLocks: how: Then: it goes.", "It waits.\nThen: it goes."),
+        (title, "Then: it goes.", "Then: it goes."),
+        (option, "Manual > Options > -w, --wait: It waits.", "-w, --wait: It waits."),
+        (option, "-w, --wait: It waits.", "-w, --wait: It waits."),
+        (option, "--wait: It waits.", "--wait: It waits."),
     ):
-        assert without_headings(said, kept) == plain
-    option = Source("It waits.", "a.md", 1, section="Manual > Options > -w, --wait")
-    kept = [Passage("m", "It waits.", kept=True, source=option)]
-    for said, plain in (
-        ("Manual > Options > -w, --wait: It waits.", "-w, --wait: It waits."),
-        ("-w, --wait: It waits.", "-w, --wait: It waits."),
-        ("--wait: It waits.", "--wait: It waits."),
-    ):
+        source = Source("It waits.", "a.md", 1, section=section)
+        kept = [Passage("m", "It waits. Then it goes.", kept=True, source=source)]
         assert without_headings(said, kept) == plain
     assert without_headings("Manual > 2.1 Locks: how: It waits.", []) == "Manual > 2.1 Locks: how: It waits."

@@ -80,7 +80,7 @@ def main() -> None:
     for experiment in EXPERIMENTS:
         if args.sets and experiment.name not in args.sets:
             continue
-        results = args.output / f"{experiment.name}.jsonl"
+        results = args.output / f"{experiment.name}, {args.questions} questions.jsonl"
         if not results.exists():
             rows = evaluate(experiment, args)
             results.write_text(rows, encoding="utf-8")
@@ -104,7 +104,8 @@ def evaluate(experiment: Experiment, args: argparse.Namespace) -> str:
     file = str((args.path / experiment.file).resolve())
     for line in kcard("runs", "--json").splitlines():
         run = json.loads(line)
-        if file in run["command"]:
+        command = " ".join(run["command"])
+        if f"--path {file} --limit {args.questions} " in command and f"--llm {args.llm} " in command:
             return kcard("eval", "--resume", run["run"], "--path", file, "--json")
     return kcard(
         *("eval", experiment.task, "--path", file, "--limit", args.questions),

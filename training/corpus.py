@@ -428,7 +428,7 @@ def _reason(error: CorpusError, file: Path, name: str) -> str:
 
 # A local corpus as evidence, in every format that a card can be trained on: the entry point `corpus` of evidence.
 
-READING_VERSION = 10  # version of how files are read; increase it with every change
+READING_VERSION = 11  # version of how files are read; increase it with every change
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ that look like code keep their breaks; the rows of tables become items.
 
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
 from kcard.training.readers.drawn_tables import find_tables
 from kcard.training.readers.files import Block
+from kcard.training.readers.option_lists import IndentedLine, OptionList, find_option_lists
 
 MAX_PARAGRAPH_LINES = 500  # for text without blank lines
 UNDERLINE = re.compile(r"([=*~^\"'`#.:+-])\1{2,}")
@@ -30,44 +30,75 @@ MIN_PROSE_COLUMNS, MAX_PROSE_COLUMNS = 45, 200  # shorter or longer lines are no
 PLAIN_HEADING_LEVEL = 9  # below those of underlined headings
 
 
-@dataclass(frozen=True)
-class IndentedLine:
-    number: int
-    indent: int
-    text: str
-
-
 def blocks(numbered: Iterable[tuple[int, str]], literal: Container[int] = ()) -> Iterator[Block]:
     """Yield the blocks of numbered lines. `literal`: the numbers of lines known to be code."""
     layout = _Layout()
     for paragraph in paragraphs_of(numbered):
-        if paragraph[0].number in literal:
+        options = find_option_lists(paragraph)
+        if paragraph[0].number in literal and _line_count(options) <= len(paragraph) / 2:
             yield from layout.leave(paragraph[0].indent, paragraph[0].number)
             yield _code(paragraph)
             continue
-        # The lines around a table are paragraphs of their own.
+        # The lines around a list of options are paragraphs of their own, and so are those around a table.
         at = 0
-        for table in find_tables([" " * line.indent + line.text for line in paragraph]):
-            yield from layout.paragraph(paragraph[at : table.start])
-            yield from layout.leave(paragraph[table.start].indent, paragraph[table.start].number)
-            for row, text in table.rows:
-                yield Block("item", text, paragraph[row].number)
-            at = table.end
-        yield from layout.paragraph(paragraph[at:])
+        for listed in options:
+            yield from layout.lines(paragraph[at : listed.start])
+            yield from layout.options(listed)
+            at = listed.end
+        yield from layout.lines(paragraph[at:])
+    yield from layout.leave(-1, 0)
+
+
+def is_help(numbered: Iterable[tuple[int, str]]) -> bool:
+    """Return whether most lines are those of lists of options, as `--help` prints them."""
+    lines = in_lists = 0
+    for paragraph in paragraphs_of(numbered):
+        lines += len(paragraph)
+        in_lists += _line_count(find_option_lists(paragraph))
+    return in_lists > lines / 2
+
+
+def _line_count(lists: Sequence[OptionList]) -> int:
+    return sum(listed.end - listed.start for listed in lists)
 
 
 class _Layout:
-    """Parser state: the characters that underline headings, in order, and the open terms, by indentation."""
+    """Parser state: the characters that underline headings, in order; the open terms, by indentation, and that of the
+    last list of options."""
 
     def __init__(self) -> None:
         self._underlines: list[str] = []
         self._terms: list[int] = []
+        self._options_indent = 0
 
     def leave(self, indent: int, line: int) -> Iterator[Block]:
         """End the definitions whose terms have this indentation or a deeper one."""
         while self._terms and self._terms[-1] >= indent:
             self._terms.pop()
             yield Block("term", "", line, len(self._terms) + 1)
+
+    def options(self, listed: OptionList) -> Iterator[Block]:
+        """Yield options as terms. Lists further indented than the one before are of the same level."""
+        indent = listed.indent
+        if self._options_indent in self._terms:
+            indent = min(indent, self._options_indent)
+        for option in listed.options:
+            yield from self.leave(indent, option.line)
+            yield Block("term", option.term, option.line, len(self._terms) + 1)
+            self._terms.append(indent)
+            yield _prose("text", option.explanation)
+        self._options_indent = indent
+
+    def lines(self, lines: Sequence[IndentedLine]) -> Iterator[Block]:
+        """Yield the rows of tables, and the lines around them as paragraphs."""
+        at = 0
+        for table in find_tables([" " * line.indent + line.text for line in lines]):
+            yield from self.paragraph(lines[at : table.start])
+            yield from self.leave(lines[table.start].indent, lines[table.start].number)
+            for row, text in table.rows:
+                yield Block("item", text, lines[row].number)
+            at = table.end
+        yield from self.paragraph(lines[at:])
 
     def paragraph(self, lines: Sequence[IndentedLine]) -> Iterator[Block]:
         if not lines:

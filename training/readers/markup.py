@@ -6,6 +6,7 @@ from functools import cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal
 
+from kcard.training.readers import layout
 from kcard.training.readers.files import Block, Document, SkipReport
 from kcard.training.readers.text import lines
 from kcard.training.readers.web_tables import row_text
@@ -125,10 +126,14 @@ class _Walk:
             elif token.type == "inline":
                 yield from self.inline(token.children or [], line)
             elif token.type in ("fence", "code_block"):
-                fenced = token.type == "fence"
-                yield from self.block(
-                    "code", token.content.rstrip(), line + fenced, _line_starts(token.content, line + fenced)
-                )
+                first = line + (token.type == "fence")
+                numbered = list(enumerate(token.content.splitlines(), first))
+                if not self._open and layout.is_help(numbered):
+                    yield from layout.blocks(numbered)
+                else:
+                    yield from self.block(
+                        "code", token.content.rstrip(), first, _line_starts(token.content, first)
+                    )
             elif token.type == "html_block":
                 # Its paragraphs; removed markup keeps its line ends, so that line numbers stay right.
                 first = line

@@ -14,6 +14,7 @@ import numpy as np
 from kcard import cache as kcard_cache
 from kcard.embedded.question_forms import FUNCTION_WORDS, WORD, Form, meaning_stems, share_of
 from kcard.embedded.reader import rank_all
+from kcard.llms.extraction.clauses import telling_stems
 from kcard.llms.extraction.tables import OPTION_NOUNS, Cell, TableRow
 from kcard.text import LIST_MARK
 
@@ -44,6 +45,7 @@ BRACKETED = re.compile(r"\[[^\]]*\]|\([^)]*\)|<[^>]*>")
 # A heading that is a term: "-v, --view", "kill-server", "mouse [on | off]", "open(path)", "$HOME", "~/.nanorc".
 TERM_TITLE = re.compile(r"-|[a-z]\w*(?:-\w+)+|[^\W\d]\w*[_$=(\[]|[^\W\d]\S* [\[<]|[$@%/.]\w|~/")
 MAX_TERM_WORDS = 6
+MAX_SHORT_NAME = 2  # characters, such as "-x"
 MAX_EXPLANATION = 200  # characters that are compared
 COMMAND_NOUNS = frozenset(("command", "subcommand", "function", "method", "directive"))
 CAPITALISED_PHRASE = re.compile(r"[A-Z][a-z]+ \w")
@@ -59,8 +61,22 @@ OFF = re.compile(
 # Weights of what tells whether an entry is asked for, and the sums from which it is the answer.
 RANK_WEIGHT, MEANING_WEIGHT, WORDS_WEIGHT = 0.25, 3.0, 2.0
 NAME_WEIGHT, OTHER_SIGN_COST, NO_OPTION_COST = 1.5, 1.0, 0.5
+OTHER_WORD_COST = 0.5  # of a word in a name that the question lacks; it counts between entries alone
 MIN_SCORE, SURE_SCORE = 4.6, 5.5
 PROBABILITY, SURE_PROBABILITY = 0.8, 0.9
+
+# Default values, and how manuals state them: "[default: 8000]", "Defaults to 30 seconds".
+BY_DEFAULT = re.compile(r"\b(?:by )?default(?:s|ed)?(?: value| setting)?(?: of| for)?\b", re.IGNORECASE)
+DEFAULT_VALUES = (
+    re.compile(r"[\[(]defaults?(?::| is| to|) ?([^\]);]+)[\]);]", re.IGNORECASE),
+    re.compile(
+        r"\bdefaults?(?: \w+){0,2}?(?: is| are| to|:) (.+?)(?:[.;)](?=\s|$)|, (?!or\b)|$)", re.IGNORECASE
+    ),
+    re.compile(r"(\S+) \(default\)", re.IGNORECASE),
+)
+QUOTES = "`'‘’"
+MAX_DEFAULT_WORDS = 12
+MAX_OTHER_WORDS = 1  # of a name, such as "master" of "--master-port", that the question lacks
 
 
 @dataclass(frozen=True)
@@ -122,7 +138,10 @@ def _described(question: str, form: Form, entries: Sequence[ManualEntry]) -> Cel
         return None
     description = f"{question[: match.start()]}{question[match.end() :]}".strip(" ?")
     scores = score_entries(question, description, noun, entries)
-    best = int(np.argmax(scores))
+    # Of entries that fit as well, the one whose name says no more: "--select" rather than "--extend-select".
+    stems = meaning_stems(description)
+    costs = [OTHER_WORD_COST * compare_names(stems, entry.term)[1] for entry in entries]
+    best = int(np.argmax(np.subtract(scores, costs)))
     entry, is_sure = entries[best], scores[best] >= SURE_SCORE
     if task and is_sure:
         return Cell(entry.quotation, _row(entry), PROBABILITY, entry.term, in_words=False)
@@ -142,6 +161,16 @@ def names_of(term: str) -> tuple[str, ...]:
         names |= {part: None, NAME_END.split(part, maxsplit=1)[0]: None}
     names.pop("", None)
     return tuple(names)
+
+
+def compare_names(stems: frozenset[str], term: str) -> tuple[int, int]:
+    """Return how many words of the nearest long name in a term are among these stems, and how many are not."""
+    counts = []
+    for name in names_of(term):
+        if len(name) > MAX_SHORT_NAME and not NAME_END.search(name):
+            words = meaning_stems(" ".join(WORD.findall(name)))
+            counts.append((len(words & stems), len(words - stems)))
+    return max(counts, key=lambda count: (count[0], -count[1]), default=(0, 0))
 
 
 def entries_of(heading: str, text: str, passage: int) -> list[ManualEntry]:
@@ -223,3 +252,42 @@ def score_entries(question: str, description: str, noun: str, entries: Sequence[
             score -= NO_OPTION_COST
         scores.append(score)
     return scores
+
+
+def find_default(question: str, form: Form, passages: Sequence[tuple[str, str]]) -> Cell | None:
+    """Return the default value that a question asks for, of the only entry whose term it names; None if no entry has
+    all of its words, or if entries as near have other values.
+
+    passages  (heading, text) of each, the likeliest first
+    """
+    if form in ("why", "yes/no", "how") or not BY_DEFAULT.search(question):
+        return None
+    subject = telling_stems(BY_DEFAULT.sub(" ", question))
+    nearest, defaults = (0, 0, 0), dict[str, Cell]()
+    for number, (heading, text) in enumerate(passages):
+        title = telling_stems(heading)
+        for entry in entries_of(heading, text, number):
+            named, others = compare_names(subject, entry.term)
+            value = default_of(entry.explanation)
+            covered = subject <= title | telling_stems(f"{entry.term} {entry.explanation}")
+            if not value or not named or others > MAX_OTHER_WORDS or not covered:
+                continue
+            nearness = named, -others, -len(title - subject)
+            if nearness > nearest or not defaults:
+                nearest, defaults = nearness, {}
+            if nearness == nearest:
+                defaults.setdefault(
+                    value, Cell(value, _row(entry), PROBABILITY if others else SURE_PROBABILITY)
+                )
+    if len(defaults) != 1:
+        return None
+    return next(iter(defaults.values()))
+
+
+def default_of(explanation: str) -> str:
+    """Return the default value that an explanation states; "" if it states none."""
+    for pattern in DEFAULT_VALUES:
+        match = pattern.search(explanation)
+        if match and len(match[1].split()) <= MAX_DEFAULT_WORDS:
+            return match[1].strip(f" {QUOTES}")
+    return ""

@@ -25,7 +25,7 @@ from kcard.embedded.question_forms import (
 from kcard.embedded.reader import READER_WEIGHTS, AnswerSpan, PassageReading, read_all
 from kcard.llms.extraction.clauses import TASK, telling_stems
 from kcard.llms.extraction.coordination import asked_part, is_office_question, timely_clause
-from kcard.llms.extraction.entries import find_entry, term_of
+from kcard.llms.extraction.entries import find_default, find_entry, term_of
 from kcard.llms.extraction.quotation import (
     MAX_QUOTED_SENTENCES,
     MIN_STEPS,
@@ -243,7 +243,8 @@ def _examine_all(
         for text, title in zip_longest(passages, titles[: len(passages)], fillvalue=""):
             parts.append(split_heading(text, title))
         forms.append(form)
-        cells.append(find_entry(wording, form, parts) or find_cell(wording, form, parts))
+        cell = find_default(wording, form, parts) or find_entry(wording, form, parts)
+        cells.append(cell or find_cell(wording, form, parts))
         narrowed.append((wording, [heading + in_scope(wording, form, body) for heading, body in parts]))
     # Draft the answers, then compute their probabilities.
     drafts = []

@@ -1,7 +1,9 @@
-"""Fetch and unpack packages with manuals from package registries, and read the manuals as kcard reads documents."""
+"""Fetch and unpack packages with manuals from package registries, or the help of commands, and read them as kcard reads
+documents."""
 
 import shutil
 import subprocess
+import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +19,8 @@ from kcard.types import Source
 
 @dataclass(frozen=True)
 class Manual:
-    """`registry`: debian or npm; `files`: patterns, relative to the unpacked package; `held`: kept out of training."""
+    """`registry`: debian or npm, or help for what a command prints; `package`: its name, or the command; `files`:
+    patterns, relative to the unpacked package; `held`: kept out of training."""
 
     name: str
     registry: str
@@ -47,6 +50,14 @@ def fetch(manual: Manual, packages: Path) -> None:
     if target.exists():
         return
     packages.mkdir(parents=True, exist_ok=True)
+    if manual.registry == "help":
+        command = [sys.executable if part == "python" else part for part in manual.package.split()]
+        printed = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+        ).stdout
+        target.mkdir()
+        (target / f"{manual.name}.txt").write_bytes(printed)
+        return
     with tempfile.TemporaryDirectory() as scratch:
         if manual.registry == "debian":
             _run(["apt-get", "download", f"{manual.package}={manual.version}"], scratch)

@@ -68,6 +68,13 @@ def test_a_package_that_is_there_is_not_fetched_again(tmp_path: Path, packages: 
     assert sorted(packages.rglob("*")) == sorted([*before, tmp_path / "manuals.toml"])
 
 
+def test_the_help_of_a_command_is_fetched_as_a_file(tmp_path: Path) -> None:
+    manual = Manual("depot", "help", "python -c print('--keep')", "1.0", ("*.txt",))
+    fetch(manual, tmp_path / "packages")
+    [path] = manual.listed(tmp_path / "packages")
+    assert (path.name, path.read_text()) == ("depot.txt", "--keep\n")
+
+
 def test_every_manual_that_is_listed_names_its_package_and_none_is_learned_from_and_measured() -> None:
     root = Path(__file__).parents[2]
     packages = []
@@ -75,7 +82,7 @@ def test_every_manual_that_is_listed_names_its_package_and_none_is_learned_from_
         by_name = manuals(root / folder / "manuals.toml")
         assert by_name
         for manual in by_name.values():
-            assert manual.registry in ("debian", "npm")
+            assert manual.registry in ("debian", "npm", "help")
             assert manual.version
             assert manual.files
             assert not any(pattern.startswith("/") for pattern in manual.files)

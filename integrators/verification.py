@@ -2,7 +2,7 @@
 
 Each sentence is supported by a passage, contradicted by one, or not in the cards; the weakest of its clauses decides.
 The probability that a clause holds, and the confidence in the whole answer, are logistic regressions
-(recipes/verification) on the features of claims.py.
+(recipes/verification) on the features of grounds.py.
 """
 
 import json
@@ -15,18 +15,8 @@ from pathlib import Path
 
 from kcard.embedded.question_forms import SENTENCES, asks_for_words, content_stems
 from kcard.integrators.citations import line_of, without_headings
-from kcard.integrators.claims import (
-    MAX_LOG_ODDS,
-    MarkedSentence,
-    Reading,
-    Window,
-    claim_of,
-    clause_features,
-    clause_parts,
-    holds,
-    numbers_of,
-    without_marks,
-)
+from kcard.integrators.claims import MarkedSentence, claim_of, holds, numbers_of, without_marks
+from kcard.integrators.grounds import MAX_LOG_ODDS, Reading, Window, clause_features, clause_parts
 from kcard.interfaces import Checker, Pair
 from kcard.llms.embedded_llm import language_of
 from kcard.llms.extraction.scope import names_unknown_version

@@ -26,15 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from kcard.integrators.claims import (
-    Reading,
-    Window,
-    best_window,
-    claim_of,
-    clause_features,
-    clause_parts,
-    without_marks,
-)
+from kcard.integrators.claims import claim_of, without_marks
+from kcard.integrators.grounds import Reading, Window, best_window, clause_features, clause_parts
 from kcard.integrators.verification import (
     POOLED_FAMILY,
     WEIGHTS,

@@ -115,6 +115,14 @@ def _explained(question: str, entries: Sequence[ManualEntry]) -> Cell | None:
     words = [word.strip("`'\".,:;?!") for word in question.split()]
     term = " ".join(word for word in words if word.lower() not in MEANING_WORDS)
     named = [entry for entry in entries if term in names_of(entry.term)]
+    if not named and term.startswith("-"):
+        # An option with one of its values: "What does --kind both do?"
+        option, *values = term.split()
+        for entry in entries:
+            if option in names_of(entry.term) and set(values) <= set(
+                WORD.findall(f"{entry.term} {entry.line}")
+            ):
+                named.append(entry)
     if not named:
         return None
     # What explains a term rarely names it; later passages under its heading do.

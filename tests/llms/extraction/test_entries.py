@@ -73,6 +73,8 @@ def test_a_task_is_answered_with_the_explanation_too() -> None:
     [
         ("What does -k do?", "-k, --keep: Keep the unsorted letters in the tray."),
         ("What is the option --rate for?", "--rate=N: Limit the speed to N letters per second."),
+        ("What does --rate N do?", "--rate=N: Limit the speed to N letters per second."),
+        ("What does --rate fast do?", None),
         ("What does `open-tray` mean?", "open-tray: Open the tray of the given street."),
         ("What is --drain?", "--drain: Empty all trays at night. The letters go to the depot."),
         ("What does -K do?", None),

@@ -33,7 +33,7 @@ ENTRY_LINE = re.compile(
 FIRST_SENTENCE = re.compile(r"\A(.*?(?:[.;](?=\s)|\Z)).*", re.DOTALL)
 ALIAS = re.compile(r"\(alias: [\w-]+\)")  # of a command, above its explanation
 CONTINUED = " " * 8  # begins a line that goes on with the explanation above it, as in the help of commands
-OR = re.compile(r",\s*|\s+or\s+")  # between the names of a term
+OR = re.compile(r",\s*|\s+or\s+|\s*[|/]\s*(?=-)")  # between the names of a term
 NAME_END = re.compile(r"[\s=\[<(]")
 # Words of a question for the meaning of a term.
 _MEANING_WORDS = """
@@ -41,6 +41,7 @@ explain describe define mean means meaning purpose stand stands use used what's
 option flag switch command key setting argument parameter variable function
 """
 MEANING_WORDS = FUNCTION_WORDS | frozenset(_MEANING_WORDS.split())
+MEANING = re.compile(r"\W*(?:what(?:'s| is| are| do| does)|explain|describe|define)\b", re.IGNORECASE)
 BRACKETED = re.compile(r"\[[^\]]*\]|\([^)]*\)|<[^>]*>")
 # A heading that is a term: "-v, --view", "kill-server", "mouse [on | off]", "open(path)", "$HOME", "~/.nanorc".
 TERM_TITLE = re.compile(r"-|[a-z]\w*(?:-\w+)+|[^\W\d]\w*[_$=(\[]|[^\W\d]\S* [\[<]|[$@%/.]\w|~/")
@@ -107,22 +108,26 @@ def find_entry(question: str, form: Form, passages: Sequence[tuple[str, str]]) -
     entries: list[ManualEntry] = []
     for number, (heading, text) in enumerate(passages):
         entries += entries_of(heading, text, number)
-    return _explained(question, entries) or _described(question, form, entries)
+    return _explained(question, entries, passages) or _described(question, form, entries)
 
 
-def _explained(question: str, entries: Sequence[ManualEntry]) -> Cell | None:
+def _explained(
+    question: str, entries: Sequence[ManualEntry], passages: Sequence[tuple[str, str]]
+) -> Cell | None:
     """Return the explanation of the term that a question names, and asks for nothing else."""
     words = [word.strip("`'\".,:;?!") for word in question.split()]
-    term = " ".join(word for word in words if word.lower() not in MEANING_WORDS)
+    words = [word for word in words if word.lower() not in MEANING_WORDS]
+    term = " ".join(words)
     named = [entry for entry in entries if term in names_of(entry.term)]
-    if not named and term.startswith("-"):
-        # An option with one of its values: "What does --kind both do?"
-        option, *values = term.split()
+    if not named and MEANING.match(question):
+        # Beside the term, the question may name a value, or the program: "What does --kind both do?", "git log".
         for entry in entries:
-            if option in names_of(entry.term) and set(values) <= set(
-                WORD.findall(f"{entry.term} {entry.line}")
-            ):
+            name = next((word for word in words if word in names_of(entry.term)), "")
+            others = WORD.findall(" ".join(word for word in words if word != name))
+            heading, _ = passages[entry.passage]
+            if name and {*others} <= {*WORD.findall(f"{heading} {entry.term} {entry.line}")}:
                 named.append(entry)
+                term = name
     if not named:
         return None
     # What explains a term rarely names it; later passages under its heading do.

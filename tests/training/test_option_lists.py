@@ -72,6 +72,21 @@ def test_values_and_other_names_belong_to_the_term(line: str, term: str) -> None
     assert line.endswith(explanation)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "  open     Open the tray of\n           a street\n  close    Close all trays\n  sort, s  Sort the letters",
+        "  open - Open the tray of\n         a street\n  close - Close all trays\n  sort, s - Sort the letters",
+    ],
+)
+def test_commands_below_each_other_are_found_as_options_are(text: str) -> None:
+    assert options_in(text) == [
+        ("open", "Open the tray of a street"),
+        ("close", "Close all trays"),
+        ("sort, s", "Sort the letters"),
+    ]
+
+
 def test_options_without_an_explanation_share_that_of_the_next() -> None:
     text = (
         "  --limit-sorting=N\n  --limit-reading=N,\n  -M, --limit=N\n             the most letters at a time"
@@ -90,9 +105,13 @@ def test_options_without_an_explanation_share_that_of_the_next() -> None:
         "- a letter  of Ada\n- a parcel  of Bob",
         "sort-letters \\\n    --keep \\\n    --rate 3",
         "-5.2  cold\n-11   colder",
+        "  open   Open the tray.\n  close  Close the tray.",
+        "open   Open the tray.\nclose  Close the tray.\nsort   Sort the letters.",
+        "  int   trays = 3;\n  char  *name = 0;\n  long  letters = 5;",
+        "  open   3 cm\n  close  5 cm\n  sort   1 cm",
     ],
 )
-def test_other_lines_with_dashes_are_no_options(text: str) -> None:
+def test_other_lines_are_no_options(text: str) -> None:
     assert options_in(text) == []
 
 

@@ -23,6 +23,12 @@ GAP = re.compile(r"(?<![,\s])(?: {2,}|\t+)(?=\S)")
 # Words of a term: options, values such as FILE, <file>, [WHEN] or {a,b}, and what stands between them.
 VALUE = re.compile(r"--?\S*|[<\[{(\"'].*|.*[>\])}\"']|[A-Z][A-Z\d_:.,=|#*/-]*|\.\.\.|[/|,]|or|and", re.DOTALL)
 MAX_PLAIN_WORDS = 2  # other words, such as "num"
+# "clone     Clone a repository", "update - Retrieve lists"; several of them one below the other.
+COMMAND = re.compile(
+    r"(?P<term>[a-z][\w:+-]*(?:, [a-z][\w:+-]*)*(?: (?:[\[<{][^\]>}]*[\]>}]\S*|[A-Z][^a-z\s]*))*)"
+    r"(?P<gap> {2,}| - )(?P<text>[^\W\d_]+ .*[^;{}\s])"
+)
+MIN_COMMANDS = 3
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,8 @@ def find_option_lists(paragraph: Sequence[IndentedLine]) -> list[OptionList]:
             options.append(option)
             indent = min(indent, paragraph[end].indent)
             end = after
+        if not options:
+            options, end = _commands_at(paragraph, at)
         if options:
             lists.append(OptionList(at, end, indent, options))
         at = max(end, at + 1)
@@ -98,6 +106,28 @@ def _option_at(
         if beside or below:
             return ExplainedOption(", ".join(terms), paragraph[at].number, [*beside, *below]), end
     return None, at
+
+
+def _commands_at(paragraph: Sequence[IndentedLine], at: int) -> tuple[list[ExplainedOption], int]:
+    """Return the commands explained beside them that begin with a line, and the number of the line after them."""
+    commands: list[ExplainedOption] = []
+    end, column = at, 0
+    while end < len(paragraph):
+        line = paragraph[end]
+        match = COMMAND.fullmatch(line.text)
+        if not match or line.indent != paragraph[at].indent or not line.indent:
+            break
+        begun = line.indent + match.end("gap")
+        if match["gap"].isspace() and commands and begun != column:
+            break
+        column = begun
+        below = _lines_below(line, paragraph[end + 1 :], column, is_beside=True)
+        beside = IndentedLine(line.number, column, _tidy(match["text"]))
+        commands.append(ExplainedOption(match["term"], line.number, [beside, *below]))
+        end += 1 + len(below)
+    if len(commands) < MIN_COMMANDS:
+        return [], at
+    return commands, end
 
 
 def _lines_below(

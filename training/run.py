@@ -20,6 +20,7 @@ CHECKPOINT_SECONDS = 60.0
 CHECKPOINT_SHARE = 0.05  # of the time at most goes into checkpoints
 REPORT_SECONDS = 1.0
 TIMED_STEPS = 20  # after which a run that was not timed before says how long it takes
+LONG_TRAINING = 1800.0  # seconds from which the user is told how to shorten it
 RECENT_STEPS = 50
 
 
@@ -107,7 +108,10 @@ class Clock:
                 left = max(0.0, min(left, self.limit - self._before - spent))
         if left is not None and done == TIMED_STEPS and to_go and not self._timed:
             steps = self._steps - self._first
-            self._on_event(note(f"training takes about {duration(spent + left)}: {steps} steps"))
+            forecast = f"training takes about {duration(spent + left)}: {steps} steps"
+            if self.limit is None and spent + left > LONG_TRAINING:
+                forecast += "; with --minutes it ends sooner, and recalls less"
+            self._on_event(note(forecast))
         if now - self._reported < REPORT_SECONDS and to_go:
             return
         unreported = self.losses[self._reported_steps :]

@@ -9,8 +9,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from kcard import cache as kcard_cache
 from kcard.embedded.question_forms import FUNCTION_WORDS, WORD, Form, meaning_stems, share_of
 from kcard.embedded.reader import rank_all
@@ -151,16 +149,18 @@ def _described(question: str, form: Form, entries: Sequence[ManualEntry]) -> Cel
         return None
     description = f"{question[: match.start()]}{question[match.end() :]}".strip(" ?")
     scores = score_entries(question, description, noun, entries)
-    # Of entries that fit as well, the one whose name says no more: "--select" rather than "--extend-select".
-    stems = meaning_stems(description)
-    costs = [OTHER_WORD_COST * compare_names(stems, entry.term)[1] for entry in entries]
-    best = int(np.argmax(np.subtract(scores, costs)))
-    entry, is_sure = entries[best], scores[best] >= SURE_SCORE
-    if task and is_sure:
-        return Cell(entry.quotation, _row(entry), PROBABILITY, entry.term, in_words=False)
-    if task or scores[best] < MIN_SCORE:
+    least = SURE_SCORE if task else MIN_SCORE
+    near = [at for at, score in enumerate(scores) if score >= least]
+    if not near:
         return None
-    return Cell(entry.term, _row(entry), SURE_PROBABILITY if is_sure else PROBABILITY, entry.term)
+    # Of entries that fit, the one whose name says no more: "--select" rather than "--extend-select".
+    stems = meaning_stems(description)
+    best = max(near, key=lambda at: scores[at] - OTHER_WORD_COST * compare_names(stems, entries[at].term)[1])
+    entry = entries[best]
+    if task:
+        return Cell(entry.quotation, _row(entry), PROBABILITY, entry.term, in_words=False)
+    probability = SURE_PROBABILITY if scores[best] >= SURE_SCORE else PROBABILITY
+    return Cell(entry.term, _row(entry), probability, entry.term)
 
 
 def _row(entry: ManualEntry) -> TableRow:

@@ -11,7 +11,7 @@ from kcard.events import Event, ignore
 from kcard.training.embedded.recipe import Recipe
 from kcard.training.embedded.train import INSTANT_STEPS, plan
 from kcard.training.estimates import Estimate, seconds_to_embed, spread
-from kcard.training.run import RECENT_STEPS, Clock
+from kcard.training.run import RECENT_STEPS, TIMED_STEPS, Clock
 
 FACTS = [f"{name} carried {place}." for name, place in zip("ABCDEFGH", "ijklmnop", strict=True)]
 SMALL = Recipe(style="encoder-prefix", width=32, layers=1, vocabulary=300, exposures=200)
@@ -141,6 +141,23 @@ def test_the_time_left_is_that_of_steps_after_the_first(monkeypatch: pytest.Monk
         clock.report()
     assert [event.left for event in events] == [None, 4.0, 2.0, 0.0]
     assert [event.message for event in events[:2]] == ["loss 1.000", "loss 1.000, 0:04 left"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "limit", "is_long"), [(1_000, None, False), (4_000, None, True), (4_000, 3_600.0, False)]
+)
+def test_who_faces_a_long_training_is_told_how_to_end_it_sooner(
+    monkeypatch: pytest.MonkeyPatch, steps: int, limit: float | None, is_long: bool
+) -> None:
+    now, events = [0.0], list[Event]()
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    clock = Clock(steps, events.append, limit=limit)
+    for _ in range(TIMED_STEPS):
+        now[0] += 1.0
+        clock.step(1.0, 1)
+        clock.report()
+    [message] = [event.message for event in events if event.message.startswith("training takes about")]
+    assert ("--minutes" in message) == is_long
 
 
 def test_a_card_that_has_learned_its_corpus_is_not_trained_on(tmp_path: Path) -> None:

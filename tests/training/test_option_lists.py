@@ -137,6 +137,17 @@ def test_what_stands_around_a_list_stays_and_lists_further_right_are_of_the_same
     assert levels == {1}
 
 
+@pytest.mark.parametrize(("title", "is_title"), [("Basic options", True), ("Basic options:", False)])
+def test_a_line_above_a_list_is_its_title_unless_it_ends_in_a_colon(
+    tmp_path: Path, title: str, is_title: bool
+) -> None:
+    listed = "  -k, --keep\n      Keep letters.\n\n  --rate=N\n      Limit the speed.\n"
+    parsed = blocks(tmp_path, "depot.txt", f"The depot\n=========\n\n{title}\n{listed}")
+    levels = {block.text: block.level for block in parsed if block.kind == "term" and block.text}
+    options = {"-k, --keep": 1 + is_title, "--rate=N": 1 + is_title}
+    assert levels == ({title: 1} | options if is_title else options)
+
+
 def test_help_in_a_block_of_code_is_read_and_other_code_keeps_its_lines(tmp_path: Path) -> None:
     shown = LAYOUTS["one column"]
     parsed = kinds_and_texts(blocks(tmp_path, "depot.md", f"# Depot\n\n```\n{shown}\n```\n\nThe end.\n"))

@@ -42,7 +42,7 @@ def blocks(numbered: Iterable[tuple[int, str]], literal: Container[int] = ()) ->
         # The lines around a list of options are paragraphs of their own, and so are those around a table.
         at = 0
         for listed in options:
-            yield from layout.lines(paragraph[at : listed.start])
+            yield from layout.lines_above(paragraph[at : listed.start], listed)
             yield from layout.options(listed)
             at = listed.end
         yield from layout.lines(paragraph[at:])
@@ -69,7 +69,7 @@ class _Layout:
     def __init__(self) -> None:
         self._underlines: list[str] = []
         self._terms: list[int] = []
-        self._options_indent = 0
+        self._options_indent: int | None = None
 
     def leave(self, indent: int, line: int) -> Iterator[Block]:
         """End the definitions whose terms have this indentation or a deeper one."""
@@ -80,7 +80,7 @@ class _Layout:
     def options(self, listed: OptionList) -> Iterator[Block]:
         """Yield options as terms. Lists further indented than the one before are of the same level."""
         indent = listed.indent
-        if self._options_indent in self._terms:
+        if self._options_indent is not None and self._options_indent in self._terms:
             indent = min(indent, self._options_indent)
         for option in listed.options:
             yield from self.leave(indent, option.line)
@@ -88,6 +88,23 @@ class _Layout:
             self._terms.append(indent)
             yield _prose("text", option.explanation)
         self._options_indent = indent
+
+    def lines_above(self, lines: Sequence[IndentedLine], listed: OptionList) -> Iterator[Block]:
+        """Yield the lines before a list of options in its paragraph, of which the last may be its title."""
+        title = None
+        if (
+            lines
+            and lines[-1].indent < listed.indent
+            and _may_be_term(lines[-1])
+            and not lines[-1].text.isupper()
+        ):
+            *lines, title = lines
+        yield from self.lines(lines)
+        if title is not None:
+            yield from self.leave(title.indent, title.number)
+            yield Block("term", " ".join(title.text.split()), title.number, len(self._terms) + 1)
+            self._terms.append(title.indent)
+            self._options_indent = None
 
     def lines(self, lines: Sequence[IndentedLine]) -> Iterator[Block]:
         """Yield the rows of tables, and the lines around them as paragraphs."""
@@ -207,13 +224,16 @@ def _terms(lines: Sequence[IndentedLine]) -> int:
     least = lines[0].indent
     count = 0
     while count < len(lines) and lines[count].indent <= least + 1:
-        line = lines[count]
-        if line.text.count(" ") >= MAX_TERM_WORDS or SENTENCE.search(line.text):
+        if not _may_be_term(lines[count]):
             return 0
         count += 1
     if count == len(lines) or any(line.indent <= least for line in lines[count:]):
         return 0
     return count
+
+
+def _may_be_term(line: IndentedLine) -> bool:
+    return line.text.count(" ") < MAX_TERM_WORDS and not SENTENCE.search(line.text)
 
 
 def columns_of(lines: Sequence[IndentedLine]) -> list[tuple[str, list[IndentedLine]]]:

@@ -173,4 +173,5 @@ def test_many_dashes_and_brackets_take_no_time() -> None:
     for part in ("-", "-a, ", "--a[", "-a <", "-a=", "[-", " -a  "):
         options_in("  " + part * 5_000)
         options_in("\n".join(["  " + part * 20] * 300))
+    options_in("\n".join(["  --keep"] * 50_000))
     assert time.perf_counter() - begun < 20

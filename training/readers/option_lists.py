@@ -64,18 +64,17 @@ def find_option_lists(paragraph: Sequence[IndentedLine]) -> list[OptionList]:
     at = 0
     while at < len(paragraph):
         end, indent, options = at, paragraph[at].indent, list[ExplainedOption]()
-        while end < len(paragraph):
-            option, after = _option_at(paragraph, end, column)
-            if option is None:
-                break
+        option, after = _option_at(paragraph, end, column)
+        while option is not None:
             options.append(option)
             indent = min(indent, paragraph[end].indent)
             end = after
+            option, after = _option_at(paragraph, end, column)
         if not options:
             options, end = _commands_at(paragraph, at)
         if options:
             lists.append(OptionList(at, end, indent, options))
-        at = max(end, at + 1)
+        at = max(end, after, at + 1)
     return lists
 
 
@@ -83,8 +82,8 @@ def _column_of(paragraph: Sequence[IndentedLine]) -> int | None:
     """Return the column in which most explanations begin; None if none stands beside its options."""
     columns = Counter[int]()
     for line in paragraph:
-        gap = GAP.search(line.text)
-        if gap and OPTION.match(line.text) and is_term(line.text[: gap.start()]):
+        gap = GAP.search(line.text) if OPTION.match(line.text) else None
+        if gap and is_term(line.text[: gap.start()]):
             columns[line.indent + gap.end()] += 1
     if not columns:
         return None
@@ -94,7 +93,8 @@ def _column_of(paragraph: Sequence[IndentedLine]) -> int | None:
 def _option_at(
     paragraph: Sequence[IndentedLine], at: int, column: int | None
 ) -> tuple[ExplainedOption | None, int]:
-    """Return the options that a line begins with, explained beside or below, and the number of the line after them."""
+    """Return the options that a line begins with, explained beside or below, and the number of the line after them;
+    None if they have no explanation."""
     terms = []
     end = at
     # Several lines of options may share an explanation.
@@ -105,7 +105,7 @@ def _option_at(
         end += 1 + len(below)
         if beside or below:
             return ExplainedOption(", ".join(terms), paragraph[at].number, [*beside, *below]), end
-    return None, at
+    return None, end
 
 
 def _commands_at(paragraph: Sequence[IndentedLine], at: int) -> tuple[list[ExplainedOption], int]:

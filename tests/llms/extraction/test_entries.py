@@ -58,6 +58,13 @@ def test_what_no_entry_says_is_not_answered_with_one(question: str) -> None:
     assert asked(question) is None
 
 
+def test_of_entries_that_fit_the_name_that_says_no_more_than_the_question_is_the_answer() -> None:
+    text = "--extend-select CODES: Like --select, but select more letters.\n--select CODES: Codes of letters to select."
+    cell = find_entry("Which option selects letters?", "what", [("Sorter: ", text)])
+    assert cell is not None
+    assert cell.text == "--select CODES"
+
+
 def test_a_task_is_answered_with_the_explanation_too() -> None:
     headings = [f"{heading}: " for heading in HEADINGS]
     passages = list(zip(headings, TEXTS, strict=True))

@@ -59,10 +59,12 @@ def test_what_no_entry_says_is_not_answered_with_one(question: str) -> None:
 
 
 def test_of_entries_that_fit_the_name_that_says_no_more_than_the_question_is_the_answer() -> None:
-    text = "--extend-select CODES: Like --select, but select more letters.\n--select CODES: Codes of letters to select."
-    cell = find_entry("Which option selects letters?", "what", [("Sorter: ", text)])
+    text = (
+        "--also-keep TRAY: Keep the letters of this tray, too.\n--keep TRAY: The tray with letters that stay."
+    )
+    cell = find_entry("Which option keeps letters?", "what", [("Sorter: ", text)])
     assert cell is not None
-    assert cell.text == "--select CODES"
+    assert cell.text == "--keep TRAY"
 
 
 def test_a_task_is_answered_with_the_explanation_too() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from kcard.training.readers.layout import is_help, paragraphs_of
 from kcard.training.readers.option_lists import find_option_lists
-from tests.training.documents import blocks, kinds_and_texts
+from tests.training.documents import blocks, kinds_and_texts, sections
 
 LAYOUTS = {
     "one column": (
@@ -160,6 +160,13 @@ def test_help_in_a_block_of_code_is_read_and_other_code_keeps_its_lines(tmp_path
     assert ("term", "-k, --keep") in kinds_and_texts(blocks(tmp_path, "depot.html", page))
     literal = f"Depot\n=====\n\nIt prints::\n\n{shown}\n\nThe end.\n"
     assert ("term", "-k, --keep") in kinds_and_texts(blocks(tmp_path, "depot.rst", literal))
+
+
+def test_headings_in_a_block_of_help_are_not_those_of_the_document(tmp_path: Path) -> None:
+    text = f"# Depot\n\n```\nOPTIONS\n\n{LAYOUTS['one column']}\n```\n\nThe end of it.\n"
+    passages = sections(tmp_path, "depot.md", text)
+    assert {section for section, _ in passages} == {"Depot"}
+    assert any("The end of it." in passage for _, passage in passages)
 
 
 def test_help_is_what_has_mostly_options() -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal
@@ -129,7 +130,9 @@ class _Walk:
                 first = line + (token.type == "fence")
                 numbered = list(enumerate(token.content.splitlines(), first))
                 if not self._open and layout.is_help(numbered):
-                    yield from layout.blocks(numbered)
+                    # Its headings are none of the document.
+                    for block in layout.blocks(numbered):
+                        yield replace(block, kind="text", level=0) if block.kind == "heading" else block
                 else:
                     yield from self.block(
                         "code", token.content.rstrip(), first, _line_starts(token.content, first)

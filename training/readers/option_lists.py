@@ -1,4 +1,5 @@
-"""Lists of options, as `--help` prints them: options on the left, explanations in a column on the right or below.
+"""Lists of options and commands, as `--help` prints them: on the left, with explanations in a column on the right or
+below.
 
 -o, --output=FILE         write result to FILE
     --port INTEGER        Port to listen on.
@@ -83,7 +84,7 @@ def _column_of(paragraph: Sequence[IndentedLine]) -> int | None:
     columns = Counter[int]()
     for line in paragraph:
         gap = GAP.search(line.text) if OPTION.match(line.text) else None
-        if gap and is_term(line.text[: gap.start()]):
+        if gap and _is_term(line.text[: gap.start()]):
             columns[line.indent + gap.end()] += 1
     if not columns:
         return None
@@ -149,13 +150,13 @@ def _lines_below(
 def _begins_option(line: IndentedLine, column: int | None) -> bool:
     if not OPTION.match(line.text) or (column is not None and line.indent >= column - MAX_SHIFT):
         return False
-    return is_term(_split(line, column)[0])
+    return _is_term(_split(line, column)[0])
 
 
 def _split(line: IndentedLine, column: int | None) -> tuple[str, list[IndentedLine]]:
     """Return the options of a line, and the explanation beside them, if any."""
     for gap in GAP.finditer(line.text):
-        if is_term(line.text[: gap.start()]):
+        if _is_term(line.text[: gap.start()]):
             return _parts(line, gap.end())
     # Options that reach the column, or beyond it, have but one blank behind them.
     if column is not None:
@@ -176,7 +177,7 @@ def _tidy(text: str) -> str:
     return " ".join(text.split())
 
 
-def is_term(text: str) -> bool:
+def _is_term(text: str) -> bool:
     """Return whether a text is options with their values, and no sentence."""
     words = text.split()
     plain = sum(not VALUE.fullmatch(word) for word in words)
